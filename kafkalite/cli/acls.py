@@ -7,15 +7,15 @@ kafkalite acls list --topic orders --resource-pattern-type match
 kafkalite acls remove --allow-principal User:bob --topic orders --group billing --consumer
 kafkalite acls add --allow-principal User:admin --cluster --data-dir data
 
---producer means write, describe and create on the topics. With --transactional-id it also means write and describe on
-that id; with --idempotent, idempotent-write on the cluster. --consumer means read and describe on the topics and read
-on the groups. Without these flags and without --operation, an ACL covers every operation.
+--producer covers write, describe and create on the topics. With --transactional-id it also covers write and describe on
+that id, and with --idempotent it covers idempotent-write on the cluster. --consumer covers read and describe on the
+topics, and read on the groups. Without these flags and without --operation, an ACL covers every operation.
 
 An operation that no ACL allows is denied, and a deny ACL takes precedence over an allow ACL. super.users may do
 everything. A change takes effect before the command ends.
 
---data-dir changes the data directory of a stopped broker, or a new one. `remove` takes the flags of `add`; without
-principals it removes all ACLs of the resources.
+With --data-dir, the command works on the data directory of a stopped broker; `add` creates a missing directory.
+`remove` takes the flags of `add`. Without principals, it removes all ACLs of the resources.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                 metavar="ADDRESS",
                 action="append",
                 default=[],
-                help="client address; can be repeated (default: *)",
+                help=f"client address to {verb}; can be repeated (default: *)",
             )
         action.add_argument(
             "--operation",
@@ -90,10 +90,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             type=operation_name,
             action="append",
             default=[],
-            help=f"operation; can be repeated (default: all): {', '.join(sorted(OPERATION_NAMES))}",
+            help=f"operation of the ACL; can be repeated (default: all): {', '.join(sorted(OPERATION_NAMES))}",
         )
-        action.add_argument("--producer", action="store_true", help="all operations that a producer needs")
-        action.add_argument("--consumer", action="store_true", help="all operations that a consumer needs")
+        action.add_argument("--producer", action="store_true", help="set the operations that a producer needs")
+        action.add_argument("--consumer", action="store_true", help="set the operations that a consumer needs")
         action.add_argument(
             "--idempotent",
             action="store_true",
@@ -114,15 +114,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                 action="append",
                 default=[],
                 metavar="NAME",
-                help="name of the resource, or * for all; can be repeated",
+                help=f"{name.replace('_', ' ')} with this name, or * for all; can be repeated",
             )
-        action.add_argument("--cluster", action="store_true", help="the cluster resource")
+        action.add_argument("--cluster", action="store_true", help="the cluster itself as the resource")
         action.add_argument(
             "--resource-pattern-type",
             choices=patterns,
             default="literal",
             type=str.lower,
-            help="how the resource name matches (default: literal)",
+            help="how the given names are compared with resource names (default: literal)",
         )
         action.add_argument("--data-dir", metavar="DIR", help="data directory of a stopped broker, used instead of -b")
         add_client_arguments(action)
@@ -194,7 +194,11 @@ def _for_clients(named: Sequence[Resource], arguments: argparse.Namespace) -> It
     if not topics:
         raise UsageError("--producer and --consumer require --topic")
     if arguments.consumer != bool(groups):
-        raise UsageError("--consumer requires --group; --producer alone cannot be used with it")
+        raise UsageError(
+            "--consumer requires --group"
+            if arguments.consumer
+            else "--group requires --consumer; --producer sets no ACLs of groups"
+        )
     if arguments.producer:
         yield from product(topics, FOR_PRODUCERS)
         ids = [resource for resource in named if resource[0] is ResourceType.TRANSACTIONAL_ID]

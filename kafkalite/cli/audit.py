@@ -12,17 +12,17 @@ the marks are in a field of the payload: of JSON objects, or of Avro records, wi
 
   missing      a producer counted the message, but the stage does not have it
   duplicated   the stage has the message more than once
-  unreported   the stage has the message, but no producer counted it: its producer died, or has yet to report
+  unreported   the stage has the message, but no producer counted it: its producer crashed or has not reported yet
 
-A TIME is ISO 8601 (UTC by default), -1h (ms, s, m, h, d, w before now), ms since 1970, or seconds since 1970 in ten
-digits.
+A TIME is an ISO 8601 time (UTC by default), a time before now such as -1h (units: ms, s, m, h, d, w), or ms since 1970.
+A number of ten digits is seconds since 1970.
 
 With --follow it runs until SIGTERM or Ctrl-C. It prints a line for each window that every stage has reached, for each
 difference when it is found, and for later changes. Brokers may be unreachable meanwhile. --state stores the counts, so
 that a restart continues where the last run ended.
 
 Exit status 0: every stage has every message once. 1: there are differences. 2: nothing was compared, for example
-because a broker refused or no window was closed. With --follow: 0 after SIGTERM or Ctrl-C.
+because a broker could not be reached or no window was closed. With --follow: 0 after SIGTERM or Ctrl-C.
 """
 
 from __future__ import annotations
@@ -49,23 +49,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--live", metavar="HOST:PORT", required=True, help="brokers that producers send to")
     add_config_argument(parser, "--live-config", " for --live")
     parser.add_argument("--offline", metavar="HOST:PORT", help="brokers that a mirror copies to")
-    parser.add_argument("--mirror", metavar="NAME", help="also compare what this mirror reports as copied")
+    parser.add_argument("--mirror", metavar="NAME", help="also compare the records that this mirror has copied")
     parser.add_argument(
         "--loaded",
         metavar="[NAME=]DIR",
         action="append",
         default=[],
-        help="also compare the files of `kafkalite load`, as stage NAME (default: loaded); can be repeated",
+        help="also compare the files of `kafkalite load` in DIR, as stage NAME (default: loaded); can be repeated",
     )
     parser.add_argument(
         "--consumer",
         metavar="STAGE",
         action="append",
         default=[],
-        help="also compare what the consumers of this stage report; can be repeated",
+        help="also compare the records that consumers report under this stage name; can be repeated",
     )
     parser.add_argument(
-        "--topics", metavar="REGEX", default=".*", help="topics whose whole name matches (default: all)"
+        "--topics",
+        metavar="REGEX",
+        default=".*",
+        help="topics to audit; REGEX must match the whole name (default: all)",
     )
     parser.add_argument("--counts", metavar="TOPIC", help="topic with the producers' counts (default: kafkalite.audit)")
     parser.add_argument(
@@ -81,10 +84,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="[TOPIC=]FILE",
         action="append",
         default=[],
-        help="Avro schema of payloads without a registry's schema id; can be repeated",
+        help="file with the Avro schema of payloads that have no schema id; can be repeated",
     )
-    parser.add_argument("--since", metavar="TIME", type=moment, help="start of the first window")
-    parser.add_argument("--until", metavar="TIME", type=moment, help="end of the last window")
+    parser.add_argument("--since", metavar="TIME", type=moment, help="compare only windows from this time on")
+    parser.add_argument("--until", metavar="TIME", type=moment, help="compare only windows before this time")
     parser.add_argument(
         "--grace",
         metavar="S",
@@ -112,7 +115,7 @@ def add_follow_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="STAGE=S",
         action="append",
         default=[],
-        help="with --follow: --grace for one stage, such as loaded=3600; can be repeated",
+        help="with --follow: value of --grace for one stage, such as loaded=3600; can be repeated",
     )
     parser.add_argument(
         "--interval",
@@ -126,18 +129,22 @@ def add_follow_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         type=seconds,
         default=3600.0,
-        help="with --follow: update each window for this many seconds after its end (default: 3600)",
+        help="with --follow: seconds for which a window is still updated after its end (default: 3600)",
     )
     parser.add_argument(
         "--on-data-loss",
         choices=("stop", "recount"),
         default="stop",
         help=(
-            "with --follow: what to do if a log was restored or truncated: stop, or recount its stages (default: stop)"
+            "with --follow: what to do if a log was restored or truncated: stop, or recount the affected stages "
+            "(default: stop)"
         ),
     )
     parser.add_argument(
-        "--state", metavar="FILE", type=Path, help="with --follow: file that keeps the counts for the next run"
+        "--state",
+        metavar="FILE",
+        type=Path,
+        help="with --follow: file that stores the counts, from which the next run continues",
     )
 
 

@@ -97,7 +97,7 @@ def mark_fields(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> M
     if not fields:
         if files or arguments.registry is not None:
             flag = "--registry" if arguments.registry is not None else "--mark-schema"
-            raise UsageError(f"{flag} requires --mark-field, the field that holds the mark")
+            raise UsageError(f"{flag} requires --mark-field, the payload field with the audit mark")
         return None
     from kafkalite.audit.fields import MarkFields
     from kafkalite.avro.client import RegistryClient

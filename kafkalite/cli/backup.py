@@ -8,9 +8,8 @@ moment. Run it on the broker's machine, as its user or as root. To use a backup,
 that `kafkalite restore` made from it, with the same node.id.
 
 On the same file system, full segments become hard links and use no space. --copy copies them, so that the backup does
-not depend on the broker's disk. Then the command reads and checks the whole backup, and reports damage with exit status
-1. --no-check skips this. The backup contains passwords as the broker stores them, so only its owner can read it (0700,
-0600).
+not depend on the broker's disk. At the end the command checks the whole backup, unless you give --no-check. Damage sets
+exit status 1. The backup contains passwords as the broker stores them, so only its owner can read it (0700, 0600).
 """
 
 from __future__ import annotations
@@ -30,7 +29,9 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("target", metavar="DIR", type=directory, help="directory to create for the backup")
+    parser.add_argument(
+        "target", metavar="DIR", type=directory, help="directory for the backup; created by the command"
+    )
     add_data_arguments(parser)
     parser.add_argument("--copy", action="store_true", help="copy files instead of hard-linking them")
     add_report_arguments(parser)

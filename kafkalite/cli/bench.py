@@ -1,14 +1,14 @@
 """Compare kafkalite with RabbitMQ, ActiveMQ, Apache Kafka, NATS JetStream and Redis on this machine.
 
-kafkalite bench                          under 30 minutes: the paper's tests, latency, start, memory, fsync
+kafkalite bench                          under 30 minutes: the Kafka paper's tests, latency, start, memory, fsync
 kafkalite bench --quick                  under 2 minutes, one repeat: a quick test
 kafkalite bench --systems kafkalite,apache-kafka --out results
 kafkalite bench --full --resume --out results
 kafkalite bench --only produce-one-50,consume-bare       these cases
 kafkalite bench --show results           the tables of an earlier run
 
-It needs a clone of the repository, which has the load programs. It skips systems that are not installed, and names
-them; `make bench` installs them first. Method: docs/benchmarks.md.
+The command needs a clone of the repository, which contains the load programs. It skips systems that are not installed,
+and prints their names; `make bench` installs them first. Method: docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="measure a running broker at this address; name its type with --systems, such as apache-kafka",
     )
     parser.add_argument(
-        "--only", metavar="CASE,...", help="cases to run, with the names that the progress display prints"
+        "--only", metavar="CASE,...", help="cases to run, separated by commas; the progress display prints their names"
     )
     parser.add_argument("--repeats", metavar="N", type=int, help="number of repeats")
     parser.add_argument(

@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
     describe = actions.add_parser("describe", help="show brokers, quorum, and partitions that need attention")
 
-    move = actions.add_parser("move", help="move partitions off brokers, onto new brokers or to more replicas")
+    move = actions.add_parser("move", help="move partitions to other brokers, or change their number of replicas")
     move.add_argument(
         "--drain",
         metavar="ID",
@@ -55,8 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="move all replicas off this broker; can be repeated",
     )
     move.add_argument("--spread", action="store_true", help="balance replicas and leaders across all brokers")
-    move.add_argument("--replication-factor", metavar="N", type=count, help="replicas per partition")
-    move.add_argument("-t", "--topic", metavar="REGEX", help="only topics whose whole name matches")
+    move.add_argument("--replication-factor", metavar="N", type=count, help="new number of replicas per partition")
+    move.add_argument("-t", "--topic", metavar="REGEX", help="move only these topics; REGEX must match the whole name")
     move.add_argument(
         "--brokers", metavar="IDS", help="ids of brokers that may get replicas, separated by commas (default: all)"
     )
@@ -77,7 +77,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     move.add_argument("--cancel", action="store_true", help="cancel moves in progress")
 
     elect = actions.add_parser("elect", help="elect the preferred leaders")
-    elect.add_argument("-t", "--topic", metavar="REGEX", help="only topics whose whole name matches")
+    elect.add_argument(
+        "-t", "--topic", metavar="REGEX", help="elect only for these topics; REGEX must match the whole name"
+    )
 
     retire = actions.add_parser("retire", help="unregister a stopped broker that has no replicas")
     retire.add_argument("broker", metavar="ID", type=natural)

@@ -59,6 +59,8 @@ def _words(path: str, parser: argparse.ArgumentParser) -> Words:
     words: list[str] = []
     choices: dict[str, list[str]] = {}
     for action in parser._actions:  # noqa: SLF001 - the same
+        if action.help == argparse.SUPPRESS:
+            continue
         words += [flag for flag in action.option_strings if flag.startswith("--")]
         if action.choices is not None:
             values = [str(choice) for choice in action.choices]

@@ -5,8 +5,8 @@
   kafkalite console --listen https://0.0.0.0:8090 --tls-config tls.properties --users users --masks masks.toml
 
 It works with any Kafka cluster. On a loopback address (the default, http://127.0.0.1:8090) it requires no login and
-allows changes. On any other address it requires --users, a file that `kafkalite web` manages, and is read-only. There
---allow-changes lets operators and admins change things. Each change is logged; --audit-topic also writes it to a topic.
+allows changes. On any other address it requires --users, a file that `kafkalite web` manages, and is read-only; with
+--allow-changes, operators and admins can make changes. Each change is logged; --audit-topic also writes it to a topic.
 --masks names a file that lists data to hide. --base-path serves the console under a path of a reverse proxy. Every page
 is JSON if the request says Accept: application/json.
 """
@@ -45,13 +45,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--base-path", metavar="PATH", default="", help="path prefix used by a reverse proxy, such as /kafka"
     )
     parser.add_argument("--tls-config", metavar="FILE", help=".properties file with Kafka's TLS settings, for https")
-    parser.add_argument("--users", metavar="FILE", type=Path, help="file with the users, made by `kafkalite web`")
+    parser.add_argument("--users", metavar="FILE", type=Path, help="file with the users, created by `kafkalite web`")
     parser.add_argument(
         "--allowed-host",
         metavar="NAME",
         action="append",
         default=[],
-        help="additional host name to accept from browsers; * accepts any; can be repeated",
+        help="additional host name that browsers may use; * allows any; can be repeated",
     )
     changes = parser.add_mutually_exclusive_group()
     changes.add_argument(

@@ -13,10 +13,10 @@ Offsets: beginning, end, N, -N (the last N of each partition), @TIME (the first 
 records after it).
 
 --since and --until select records by their timestamps: from --since up to, but not including, --until. Timestamps do
-not have to be in the order of the offsets.
-Records without a timestamp are left out. If --until is in the future, the command waits until then, and reads each
-partition to its end. A TIME is ISO 8601 (UTC by default), -1h (ms, s, m, h, d, w before now; +5m is after), ms since
-1970, or seconds since 1970 in ten digits.
+not have to be in the order of the offsets. Records without a timestamp are left out. If --until is in the future, the
+command waits until then, and reads each partition to its end. A TIME is an ISO 8601 time (UTC by default), a time
+before now such as -1h or after now such as +5m (units: ms, s, m, h, d, w), or ms since 1970. A number of ten digits is
+seconds since 1970.
 
 By default, records of aborted and open transactions are printed too; --isolation read_committed leaves them out. The
 isolation level is reported on stderr.
@@ -82,10 +82,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--partition",
         type=natural,
         action="append",
-        help="partition of each topic; can be repeated (default: all)",
+        help="partition to read in each topic; can be repeated (default: all)",
     )
     parser.add_argument("-g", "--group", help="read as a member of this consumer group and commit offsets")
-    parser.add_argument("-o", "--offset", help="first offset (default: end); see above")
+    parser.add_argument("-o", "--offset", help="where to start (default: end); see above")
     parser.add_argument("--from-beginning", action="store_true", help="the same as -o beginning")
     parser.add_argument("--since", metavar="TIME", type=moment, help="only records from this time on; see above")
     parser.add_argument("--until", metavar="TIME", type=moment, help="only records before this time; see above")
@@ -108,17 +108,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--read-committed", action="store_true", help="the same as --isolation read_committed")
     parser.add_argument(
-        "--instance-id", metavar="ID", help="with -g: static member id, so that a restart causes no rebalance"
+        "--instance-id",
+        metavar="ID",
+        help="with -g: static member id (group.instance.id); avoids a rebalance at a restart",
     )
     parser.add_argument(
         "--assignor",
         choices=("range", "cooperative-sticky"),
-        help="with -g: partition assignor (default: the one that the group uses; range in a new group)",
+        help="with -g: partition assignor (default: the group's assignor, or range in a new group)",
     )
     parser.add_argument(
         "--reset",
         choices=("earliest", "latest"),
-        help="where to continue if the offset was deleted, or the log was restored or truncated (default: stop)",
+        help="where to continue if the next offset was deleted, or the log was restored or truncated (default: stop)",
     )
     parser.add_argument("-v", "--verbose", action="store_true", help="show progress on stderr")
     parser.add_argument(

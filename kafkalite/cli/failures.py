@@ -1,4 +1,4 @@
-"""Run a handler for each record of some topics, by a policy: retries, dead letters, and a ledger of failed records.
+"""Run a handler for each record of some topics. A policy defines retries and dead letters.
 
 kafkalite failures run shop.billing:bill
 kafkalite failures run --policy billing.toml shop.billing:handle
@@ -6,12 +6,12 @@ kafkalite failures ledger billing
 kafkalite failures status billing
 
 The handler is a function of an importable module or a module in this directory: handle(record), also async, or
-handle(record, transaction). What it writes in the transaction becomes visible exactly if the record is processed. The
-policy determines what happens after an exception. A function with @failures.handler has a policy, which --policy
-replaces; any other function needs --policy. The ledger is a topic that stores the state of each record that failed.
+handle(record, transaction). Its writes in the transaction become visible only if the record is processed. The policy
+determines what happens after an exception. A function with @failures.handler has a policy, which --policy replaces; any
+other function needs --policy. The ledger is a topic that stores the state of each record that failed.
 
-With --restarts the member runs in a child process, which is restarted if a signal kills it. So a record that kills the
-process becomes a dead letter in the end.
+With --restarts the member runs in a child process, which is restarted if a signal kills it. A record that keeps killing
+the process becomes a dead letter.
 """
 
 from __future__ import annotations
@@ -46,15 +46,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run = actions.add_parser("run", help="handle records until Ctrl-C")
     run.add_argument("handler", metavar="MODULE:FUNCTION", help="function that handles a record")
     run.add_argument(
-        "--policy", metavar="FILE", type=Path, help="TOML file with the policy (default: that of @failures.handler)"
+        "--policy",
+        metavar="FILE",
+        type=Path,
+        help="TOML file with the policy (default: the policy in @failures.handler)",
     )
-    run.add_argument("--member", metavar="NAME", help="member name, unique in the group and the same after a restart")
+    run.add_argument(
+        "--member", metavar="NAME", help="member name; must be unique in the group and stay the same after a restart"
+    )
     run.add_argument(
         "--workers",
         metavar="N",
         type=count,
         default=1,
-        help="number of handlers that run at a time, as threads, or as tasks if async (default: 1)",
+        help="number of records handled at a time, in threads or, for an async handler, in tasks (default: 1)",
     )
     run.add_argument("--alarm-url", metavar="URL", help="URL to which alarms are posted as JSON")
     run.add_argument(
@@ -65,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="maximum number of restarts after a crash of the member (default: 0)",
     )
     run.add_argument("--no-create", action="store_true", help="create no topics; fail if one is missing")
-    status = actions.add_parser("status", help="count the records of a group by state")
+    status = actions.add_parser("status", help="count a group's failed records by state")
     ledger = actions.add_parser("ledger", help="print every row of a group's ledger")
     for action in (status, ledger):
         action.add_argument("group", metavar="GROUP")
@@ -198,9 +203,9 @@ def status_action(client: Client, arguments: argparse.Namespace) -> None:
         say(f"records with the key of {where} wait until it is redriven and processed, or resolved")
     for place, row in ledger.doubted.items():
         say(
-            f"{place}: offsets {row.position} to {row.until - 1} are handled in small batches, each recorded "
-            f"before it is handled: the predecessor of {row.member} ended without giving up the partition, and "
-            "one of these records may be the cause"
+            f"{place}, offsets {row.position} to {row.until - 1}: the previous member did not shut down cleanly, and "
+            f"one of these records may be the cause; {row.member} handles them in small batches, each noted in the "
+            "ledger first"
         )
     for member, row in sorted(ledger.breakers.items()):
         ago_s = max(time.time() - row.last / 1000, 0)

@@ -10,8 +10,9 @@ kafkalite groups delete-offsets my-app --topic logs
 kafkalite groups delete my-app
 
 reset-offsets shows the new offsets; --execute commits them, and requires that the group has no members. --to-datetime
-resets to the first record that is not older; later records may have an older timestamp. A TIME is ISO 8601 (UTC by
-default), -1h (ms, s, m, h, d, w before now), ms since 1970, or seconds since 1970 in ten digits.
+resets to the first record that is not older; later records may have an older timestamp. A TIME is an ISO 8601 time (UTC
+by default), a time before now such as -1h (units: ms, s, m, h, d, w), or ms since 1970. A number of ten digits is
+seconds since 1970.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         dest="topics",
-        help="topic or one partition; can be repeated (default: all with a committed offset)",
+        help="TOPIC or TOPIC:PARTITION; can be repeated (default: all with a committed offset)",
     )
     target = reset.add_mutually_exclusive_group(required=True)
     target.add_argument("--to-earliest", action="store_true", help="reset to the first record")
@@ -86,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--from-file",
         metavar="FILE",
         type=Path,
-        help="reset to the offsets in this file, with lines of topic,partition,offset",
+        help="reset to the offsets in this file; its lines are topic,partition,offset",
     )
     target.add_argument("--shift-by", metavar="N", type=int, help="move by N offsets, forward or, if negative, back")
     reset.add_argument("--execute", action="store_true", help="commit the offsets; without it, only show them")
@@ -100,7 +101,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         required=True,
         dest="topics",
-        help="topic or one partition; can be repeated",
+        help="TOPIC or TOPIC:PARTITION; can be repeated",
     )
 
     for action in (listing, describe, delete, reset, forget):

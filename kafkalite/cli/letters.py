@@ -11,10 +11,10 @@ kafkalite letters skip billing orders-3-1842
 kafkalite letters tombstone orders-3-1842
 kafkalite letters check --policy billing.toml
 
-A letter is short for a dead letter: a record that a group has given up on, stored with the reason. `redrive` sends
-letters to the group's retry topic to be processed again, so no other group sees the records twice. A letter of another
-system goes to the topic that its headers name. Without --yes, `redrive` only counts letters. If it is killed and run
-again, it still sends each letter once.
+A dead letter is a record that a group has given up on, stored with the reason. `redrive` sends dead letters to the
+group's retry topic to be processed again, so no other group sees the records twice. A dead letter of another system
+goes to the topic that its headers name. Without --yes, `redrive` only counts dead letters. If it is killed and run
+again, it still sends each one once.
 """
 
 from __future__ import annotations
@@ -48,41 +48,46 @@ SEVERAL_LINES: Final = {"stack", "value"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
     listing = actions.add_parser("list", help="list dead letters that are not resolved")
-    listing.add_argument("--all", action="store_true", help="include redriven, processed and resolved letters")
+    listing.add_argument("--all", action="store_true", help="include redriven, processed and resolved dead letters")
     counting = actions.add_parser("count", help="count dead letters that are not resolved, by exception and day")
-    show = actions.add_parser(
-        "show", help="print all dead letters of a record with reason and content, the oldest first"
-    )
+    show = actions.add_parser("show", help="print the reason and content of each dead letter of a record, oldest first")
     redrive = actions.add_parser("redrive", help="send dead letters back to be processed again")
     add_redrive_arguments(redrive)
-    resolve = actions.add_parser("resolve", help="mark the letters of a day or of one record as resolved")
-    skip = actions.add_parser("skip", help="make the group skip a record, whether or not it has handled it")
+    resolve = actions.add_parser("resolve", help="mark the dead letters of a day or of one record as resolved")
+    skip = actions.add_parser("skip", help="make the group skip a record, even one that it has not read yet")
     skip.add_argument("--reason", metavar="TEXT", default="", help="reason to record in the ledger")
     skip.add_argument("--yes", action="store_true", help="skip the record; without --yes, only show what would happen")
     for action in (listing, counting, show, redrive, resolve):
         action.add_argument("group", metavar="GROUP")
-        action.add_argument("-t", "--topic", metavar="TOPIC", help="dead-letter topic (default: all of the group)")
+        action.add_argument(
+            "-t", "--topic", metavar="TOPIC", help="dead-letter topic (default: all topics of the group's dead letters)"
+        )
     skip.add_argument("group", metavar="GROUP")
     skip.add_argument("record", metavar="RECORD", help="TOPIC-PARTITION-OFFSET of the record")
     for action in (listing, counting, redrive):
         action.add_argument(
-            "--exception", metavar="NAME", help="only letters with this exception class, with or without its module"
+            "--exception",
+            metavar="NAME",
+            help="only dead letters with this exception class, such as ValueError or shop.OutOfStock",
         )
-        action.add_argument("--day", metavar="DATE", type=day, help="only letters of this UTC day, such as 2026-11-22")
-        action.add_argument("--key", metavar="KEY", help="only letters with this key")
-        action.add_argument("--first", metavar="N", type=count, help="maximum number of letters")
+        action.add_argument(
+            "--day", metavar="DATE", type=day, help="only dead letters of this UTC day, such as 2026-11-22"
+        )
+        action.add_argument("--key", metavar="KEY", help="only dead letters with this key")
+        action.add_argument("--first", metavar="N", type=count, help="maximum number of dead letters")
     show.add_argument("record", metavar="RECORD", help="TOPIC-PARTITION-OFFSET of the record")
     resolve.add_argument(
         "what", metavar="DATE|RECORD", help="UTC day, such as 2026-11-22, or a record, such as orders-3-1842"
     )
     bury = actions.add_parser(
-        "tombstone", help="write a tombstone for a record's key in a compacted topic, unless a newer record has the key"
+        "tombstone",
+        help="write a tombstone for a record's key in a compacted topic, unless a newer record has this key",
     )
     bury.add_argument("record", metavar="RECORD")
     bury.add_argument(
         "--yes", action="store_true", help="write the tombstone; without it, only show what would be deleted"
     )
-    check = actions.add_parser("check", help="compare a policy with the cluster; changes nothing")
+    check = actions.add_parser("check", help="check that the cluster has what a policy needs; changes nothing")
     check.add_argument("--policy", metavar="FILE", type=Path, required=True)
     for action in (listing, counting, show, redrive, resolve, skip, bury, check):
         add_client_arguments(action)
@@ -90,14 +95,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_redrive_arguments(redrive: argparse.ArgumentParser) -> None:
     """Add the flags for a redrive's target, edits and limits."""
-    redrive.add_argument("--yes", action="store_true", help="send the letters; without it, only count them")
+    redrive.add_argument("--yes", action="store_true", help="send the dead letters; without it, only count them")
     redrive.add_argument(
         "--to",
         choices=("retry", "main"),
         default="retry",
         help=(
-            "where to send the letters: retry (the group's retry topic) or main (the source topic, so every group "
-            "reads them again) (default: retry)"
+            "topic to send to: retry (the group's retry topic) or main (the source topic, from which every group "
+            "reads the records again) (default: retry)"
         ),
     )
     redrive.add_argument("--edit", action="store_true", help="open each value in $EDITOR before sending it")
@@ -107,24 +112,24 @@ def add_redrive_arguments(redrive: argparse.ArgumentParser) -> None:
     redrive.add_argument(
         "--edit-with",
         metavar="MODULE:FUNCTION",
-        help="function that takes a record and returns its new value, or a new record",
+        help="function that takes a record, and returns its new value or a new record",
     )
     redrive.add_argument(
-        "--rate", metavar="N", type=seconds, help="maximum number of letters per second (default: unlimited)"
+        "--rate", metavar="N", type=seconds, help="maximum number of dead letters per second (default: unlimited)"
     )
     redrive.add_argument(
         "--delay",
         metavar="DURATION",
         type=duration,
         default="0 s",
-        help="time until the group handles the letters again, such as '10 min' (default: 0 s)",
+        help="time until the group handles the records again, such as '10 min' (default: 0 s)",
     )
     redrive.add_argument(
         "--rounds",
         metavar="N",
         type=count,
         default=3,
-        help="maximum number of times that one record is redriven (default: 3)",
+        help="maximum number of redrives of one record (default: 3)",
     )
 
 
@@ -201,7 +206,7 @@ def count_action(client: Client, arguments: argparse.Namespace) -> int:
         for (exception, day), number in sorted(counts.items()):
             print_json({"exception": exception, "day": day, "letters": number})
         return 0
-    print_table(("EXCEPTION", "DAY", "LETTERS"), [(*about, number) for about, number in sorted(counts.items())])
+    print_table(("EXCEPTION", "DAY", "DEAD LETTERS"), [(*about, number) for about, number in sorted(counts.items())])
     return 0
 
 
@@ -225,7 +230,7 @@ def show_action(client: Client, arguments: argparse.Namespace) -> int:
         else:
             if len(entries) > 1:
                 separator = "\n" if number > 1 else ""
-                write_text(f"{separator}letter {number} of {len(entries)}, oldest first\n")
+                write_text(f"{separator}dead letter {number} of {len(entries)}, oldest first\n")
             for name, value in {**described(entry), **texts}.items():
                 if name in SEVERAL_LINES:
                     write_text(f"{name}: {value}".replace("\n", "\n  ") + "\n")
@@ -257,11 +262,11 @@ def redrive_action(client: Client, arguments: argparse.Namespace) -> int:
         if arguments.json:
             print_json({"would_send": counts.total(), "exceptions": dict(counts)})
             return 0
-        print_table(("EXCEPTION", "LETTERS"), counts.most_common())
-        say(f"{counts.total()} letters would be sent; add --yes to send them")
+        print_table(("EXCEPTION", "DEAD LETTERS"), counts.most_common())
+        say(f"{counts.total()} dead letters would be sent; add --yes to send them")
         return 0
     if arguments.to == "main":
-        note(f"kafkalite: every group that reads the topics of {arguments.group} will get the records again")
+        note(f"kafkalite: every group that reads the topics of {arguments.group} will read the records again")
     try:
         done = box.redrive(
             keep,
@@ -283,7 +288,7 @@ def redrive_action(client: Client, arguments: argparse.Namespace) -> int:
             if done.too_often
             else ""
         )
-        say(f"{done.sent} {'letter was' if done.sent == 1 else 'letters were'} sent{often}")
+        say(f"{done.sent} {'dead letter was' if done.sent == 1 else 'dead letters were'} sent{often}")
     return 0
 
 
@@ -341,7 +346,7 @@ def resolve_action(client: Client, arguments: argparse.Namespace) -> int:
         starts = {str(place): offset for place, offset in done.starts.items()}
         print_json({**done._asdict(), "starts": starts})
     else:
-        report = f"resolved {done.letters} letters of {len(done.records)} records"
+        report = f"resolved {done.letters} dead letters of {len(done.records)} records"
         say(f"{report if done.records else 'nothing was resolved'}; {done.left} dead letters are left")
         print_table(("PARTITION", "BEGINS AT"), done.starts.items())
     return 0
@@ -386,7 +391,7 @@ def tombstone_action(client: Client, arguments: argparse.Namespace) -> int:
     delivery = client.produce(where.topic, where.partition, [Record(-1, -1, looked.key, None)])
     behind = may_bury(client, where, offset).newer
     if behind is not None and behind < delivery.first_offset:
-        note(f"kafkalite: the record at offset {behind} was written meanwhile and is deleted too")
+        note(f"kafkalite: the tombstone also deletes the record at offset {behind}, which was written in the meantime")
     say(f"wrote a tombstone at offset {delivery.first_offset} of {where}")
     return 0
 

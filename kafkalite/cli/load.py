@@ -14,12 +14,13 @@ other folders. Files and the offsets loaded so far are published together. So a 
 again loses and duplicates no record.
 
 With --follow S it loads a batch every S seconds until Ctrl-C or SIGTERM. --compact merges small files, and rewrites
-files with older columns; it needs no Spark. A topic that cannot be loaded does not stop the others. The exit status is
-then 2, as when Java cannot start. It is 1 if Spark fails later; files published until then stay.
+files with older columns; it needs no Spark. If a topic cannot be loaded, the others are still loaded. Exit status 2: a
+topic could not be loaded, or Java could not start. 1: Spark failed later; files published until then remain.
 
 Only committed records are loaded: no record of an aborted transaction, and none after the start of an open one.
---isolation read_uncommitted loads those too. --from TIME starts at the first record that is not older. A TIME is ISO
-8601 (UTC by default), -1h (ms, s, m, h, d, w before now), ms since 1970, or seconds since 1970 in ten digits.
+--isolation read_uncommitted loads those too. --from TIME starts at the first record that is not older. A TIME is an ISO
+8601 time (UTC by default), a time before now such as -1h (units: ms, s, m, h, d, w), or ms since 1970. A number of ten
+digits is seconds since 1970.
 
 The native engine loads in this process and needs pyarrow (the extra `arrow`). The Spark engine supports Spark's options
 and all of Spark's column types for JSON; it needs PySpark (the extra `spark`) and Java 17. Each engine can continue a
@@ -74,8 +75,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="topic to load; can be repeated",
     )
-    parser.add_argument("--topics", metavar="REGEX", help="load topics whose whole name matches")
-    parser.add_argument("--exclude", metavar="REGEX", help="exclude topics whose whole name matches")
+    parser.add_argument("--topics", metavar="REGEX", help="topics to load; REGEX must match the whole name")
+    parser.add_argument("--exclude", metavar="REGEX", help="topics to leave out; REGEX must match the whole name")
     parser.add_argument(
         "--from",
         dest="starting",
@@ -83,7 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=where,
         default="earliest",
         help=(
-            "start of partitions that were never loaded: earliest, latest, a TIME, or offsets as JSON "
+            "where to start in partitions that were never loaded: earliest, latest, a TIME, or offsets as JSON "
             "(default: earliest)"
         ),
     )
@@ -94,7 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         type=duration,
         default=0.0,
-        help="with --compact: keep replaced files for S seconds for readers that still use them (default: 0)",
+        help="with --compact: keep replaced files for S seconds, for readers that still use them (default: 0)",
     )
     parser.add_argument(
         "--on-data-loss",
@@ -143,7 +144,7 @@ def add_file_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="BYTES",
         type=count,
         default=COMMIT_SIZE_DEFAULT,
-        help="maximum number of bytes published at a time (default: 1 GiB)",
+        help="maximum number of bytes in one commit (default: 1 GiB)",
     )
 
 
@@ -153,13 +154,13 @@ def add_layout_arguments(parser: argparse.ArgumentParser) -> None:
         "--partition-by",
         metavar="COLUMN",
         type=partition_column,
-        help="folders of a topic: hour, day, or a column of decoded values (default: as in the first load, or hour)",
+        help="hour, day or a decoded column: each value gets its own folder (default: as in the first load, else hour)",
     )
     parser.add_argument(
         "--flatten",
         choices=(".", "_"),
-        help="make columns of the fields of decoded values, joined by this character, as in user.name (default: as "
-        "before, or none)",
+        help="store each nested field of decoded values as its own column; this character joins the names, as in "
+        "user.name (default: as in the first load, else keep fields nested)",
     )
 
 
@@ -259,7 +260,7 @@ def is_about_a_disk(sentence: str) -> bool:
 def check(arguments: argparse.Namespace) -> None:
     """Raise UsageError for flags that conflict, or that require another flag."""
     if arguments.target is None:
-        raise UsageError("--to DIR is required: it is where the files are kept (see kafkalite load --help)")
+        raise UsageError("--to DIR is required: the directory for the Parquet files (see kafkalite load --help)")
     check_target("DIR" if arguments.action else "--to", arguments.target)
     if arguments.action is not None:
         return
@@ -317,7 +318,7 @@ def check_decoding(arguments: argparse.Namespace) -> None:
     if arguments.subject is not None and arguments.avro is None:
         raise UsageError("--subject requires --avro")
     if arguments.flatten is not None and not decodes:
-        raise UsageError("--flatten requires --avro or --json-schema, which make columns of values")
+        raise UsageError("--flatten requires --avro or --json-schema, which decode values into columns")
     if arguments.dead_letters is not None and not decodes:
         raise UsageError("--dead-letters requires --avro or --json-schema, which find bad records")
     if arguments.dead_letters is not None and arguments.mode is not None:
@@ -580,7 +581,7 @@ class LoadRuns:
             )
             return
         if len(self._topics) > 1:
-            titles = ("TOPIC", "RECORDS", "LETTERS", "LAG", "STATUS")
+            titles = ("TOPIC", "RECORDS", "DEAD LETTERS", "LAG", "STATUS")
             rows = [(topic, *run.described().values()) for topic, run in sorted(self._topics.items())]
             shown = [
                 (name, rows, bad, "-" if lag is None else lag, status) for name, rows, _, _, bad, lag, status, _ in rows
@@ -589,7 +590,7 @@ class LoadRuns:
         bad = f"; {letters} bad records were sent to {self._arguments.dead_letters}" if letters else ""
         say(
             f"{self._rows} records in {self._files} files of {quantity(self._size, 'B')}, published in "
-            f"{self._commits} steps, in {elapsed:.1f} s; {lag} more offsets arrived meanwhile{bad}"
+            f"{self._commits} commits, in {elapsed:.1f} s; {lag} more offsets arrived in the meantime{bad}"
         )
         say(f"isolation level {isolation_of(self._arguments)}")
 

@@ -54,15 +54,19 @@ class Engine(Protocol):
 def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
     """Add --engine and the options of the Spark engine."""
     parser.add_argument(
-        "--engine", choices=(NATIVE, SPARK), help="default: native, or spark if an option needs it (--conf, ...)"
+        "--engine",
+        choices=(NATIVE, SPARK),
+        help="engine that loads the records (default: spark if an option such as --conf needs it, else native)",
     )
     parser.add_argument("--master", help="Spark master (default: local[*])")
     parser.add_argument("--remote", metavar="URL", help="Spark Connect server, such as sc://HOST:15002")
     parser.add_argument(
-        "--conf", metavar="KEY=VALUE", action="append", default=[], help="Spark setting; can be repeated"
+        "--conf", metavar="KEY=VALUE", action="append", default=[], help="setting of the Spark session; can be repeated"
     )
     parser.add_argument(
-        "--spark-log", metavar="FILE", help="file for Spark's log, or '-' for stderr (default: discarded)"
+        "--spark-log",
+        metavar="FILE",
+        help="append Spark's output to this file, or write it to stderr if FILE is - (default: discard it)",
     )
 
 

@@ -25,19 +25,17 @@ HOURS_SHOWN: Final = 3
 def add_report_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the subcommands `status` and `schema`; without a subcommand, `kafkalite load` loads."""
     actions = parser.add_subparsers(dest="action", metavar="[status DIR | schema DIR]", parser_class=Parser)
-    status = actions.add_parser(
-        "status", help="show topics, offsets and recent commits, each with the hours it changed"
-    )
-    status.add_argument("--since", metavar="N", type=natural, help="only commits after number N")
+    status = actions.add_parser("status", help="show topics, loaded offsets, and the hours that recent commits changed")
+    status.add_argument("--since", metavar="N", type=natural, help="show only commits after commit N")
     schema = actions.add_parser("schema", help="show the columns of each topic")
     schema.add_argument(
         "--format",
         choices=("arrow", "spark"),
         default="arrow",
-        help="print Arrow types, or a schema that Spark can parse (default: arrow)",
+        help="print types of Arrow, or a schema that Spark can parse (default: arrow)",
     )
     for action in (status, schema):
-        action.add_argument("target", metavar="DIR", help="a directory, or webhdfs://NAMENODE:9870/DIR")
+        action.add_argument("target", metavar="DIR", help="directory of a load; for HDFS, webhdfs://NAMENODE:9870/DIR")
         action.add_argument("--json", action="store_true", help="print JSON")
 
 

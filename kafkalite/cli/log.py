@@ -7,8 +7,8 @@
   kafkalite log dump data --summary --json
 
 A PATH is a segment (.log), a partition's directory, or a data directory, also of Apache Kafka. `dump` verifies every
-checksum and compares every index with its log; exit status 1 means damage. It writes nothing, and the broker may be
-running; the last batch of a segment may then be incomplete.
+checksum and compares every index with its log; exit status 1 means damage. It changes no file, so you can use it while
+the broker runs; then the last batch of a segment may be incomplete.
 
 `check` and `repair` take data directories or partition directories of a stopped broker. `check` reads everything,
 prints one line for each problem, and changes nothing. `repair` rebuilds derived files, truncates a tail that was never

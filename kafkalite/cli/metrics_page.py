@@ -32,7 +32,8 @@ def add_metrics_arguments(parser: argparse.ArgumentParser) -> None:
         "--metrics-users",
         metavar="FILE",
         help=(
-            "file with users who may read the metrics, made by `kafkalite web`; required unless HOST is this machine"
+            "file with users who may read the metrics, created by `kafkalite web`; required unless HOST is a loopback "
+            "address"
         ),
     )
 

@@ -14,13 +14,14 @@ started again under its name, consumers with read_committed see every record onc
 stops the first. Without -e the mirror runs until Ctrl-C or SIGTERM. --metrics HOST:PORT serves its lag, throughput and
 health.
 
-The --sync flags also copy changed topic settings, ACLs, quotas, and committed offsets of groups without members in the
-target, translated to the target's offsets: every --sync-interval and at the end. The mirror reports what it could not
-copy. With --list-users it also lists the users that need a password in the target, since passwords cannot be copied.
+The --sync flags also copy changed topic settings, ACLs, quotas and committed offsets, every --sync-interval and at the
+end. Committed offsets are translated to the target's offsets, and copied only for groups that have no members there.
+The mirror reports what it could not copy. With --list-users it also lists the users that need a password in the target,
+since passwords cannot be copied.
 
 Two mirrors of opposite directions would copy each other's copies forever, so the second one is refused. To run both,
-give each a --prefix, which it puts before the names of the topics in its target. A mirror does not copy topics back
-that have another mirror's prefix.
+give each a --prefix, which it puts before the names of the topics in its target. A mirror never copies back topics that
+have another mirror's prefix.
 """
 
 from __future__ import annotations
@@ -74,9 +75,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--name", help="name of this mirror; its progress is stored under this name in the target cluster"
     )
     parser.add_argument(
-        "--topics", metavar="REGEX", default=".*", help="topics whose whole name matches (default: all)"
+        "--topics", metavar="REGEX", default=".*", help="topics to copy; REGEX must match the whole name (default: all)"
     )
-    parser.add_argument("--exclude", metavar="REGEX", help="exclude topics whose whole name matches")
+    parser.add_argument("--exclude", metavar="REGEX", help="topics to leave out; REGEX must match the whole name")
     parser.add_argument(
         "--prefix",
         default="",
@@ -112,8 +113,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=["stop", "rewind", "restart"],
         default="stop",
         help=(
-            "what to do if the source was restored or truncated: stop, copy the records after the point where the "
-            "histories diverge (rewind), or copy each topic again (restart) "
+            "what to do if a partition of the source was restored or truncated: end the mirror (stop), copy again "
+            "from the offset where the logs diverge (rewind), or copy again from the beginning (restart) "
             "(default: stop)"
         ),
     )
@@ -130,27 +131,32 @@ def add_sync_arguments(parser: argparse.ArgumentParser) -> None:
         "--config-properties-exclude",
         metavar="REGEX",
         action="append",
-        help="topic settings that are not copied; replaces the default list; can be repeated",
+        help="topic settings to leave out, instead of the default list; can be repeated",
     )
     parser.add_argument("--sync-group-offsets", action="store_true", help="also copy committed offsets of groups")
     parser.add_argument(
-        "--groups", metavar="REGEX", default=".*", help="groups whose whole name matches (default: all)"
+        "--groups",
+        metavar="REGEX",
+        default=".*",
+        help="groups whose offsets are copied; REGEX must match the whole name (default: all)",
     )
     parser.add_argument(
         "--groups-exclude",
         metavar="REGEX",
         default=GROUPS_EXCLUDE,
-        help="exclude groups whose whole name matches (default: " + GROUPS_EXCLUDE.replace("%", "%%") + ")",
+        help="groups to leave out; REGEX must match the whole name (default: "
+        + GROUPS_EXCLUDE.replace("%", "%%")
+        + ")",
     )
     parser.add_argument("--sync-acls", action="store_true", help="also copy ACLs")
     parser.add_argument("--sync-quotas", action="store_true", help="also copy quotas")
-    parser.add_argument("--list-users", action="store_true", help="list the users that are missing in the target")
+    parser.add_argument("--list-users", action="store_true", help="list the users that the target lacks")
     parser.add_argument(
         "--sync-interval",
         metavar="S",
         type=seconds,
         default=60.0,
-        help="seconds between two runs of the --sync- options (default: 60)",
+        help="seconds between two runs of what the --sync options copy (default: 60)",
     )
 
 
@@ -219,7 +225,7 @@ def copy(arguments: argparse.Namespace) -> int:
                 say_isolation("read_committed")
             mirror.close()
     if behind := mirror.states.rows:
-        sentence = f"some topics were left behind, the others are copied: {', '.join(sorted(behind))}"
+        sentence = f"these topics could not be copied and were left behind: {', '.join(sorted(behind))}"
         if arguments.exit:
             raise CommandError(sentence)
         warn(sentence)

@@ -11,8 +11,8 @@ partition. With the default acks=all, order is kept within a partition even if r
 With --transactional-id the input is one transaction: readers of committed data see all of it, or nothing if the command
 fails or is stopped.
 
-A TIME is ISO 8601 (UTC by default), -1h (ms, s, m, h, d, w before now), ms since 1970, or seconds since 1970 in ten
-digits.
+A TIME is an ISO 8601 time (UTC by default), a time before now such as -1h (units: ms, s, m, h, d, w), or ms since 1970.
+A number of ten digits is seconds since 1970.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     from argparse import BooleanOptionalAction
 
-    parser.add_argument("files", metavar="FILE", nargs="*", help="files to send (default: standard input, also -)")
+    parser.add_argument("files", metavar="FILE", nargs="*", help="files to send; - is standard input (default: -)")
     parser.add_argument("-t", "--topic", required=True)
     parser.add_argument("-p", "--partition", type=natural, help="partition (default: by key, otherwise round robin)")
     parser.add_argument("-K", "--key-separator", metavar="TEXT", help="separator of key and value")
     parser.add_argument("-D", "--delimiter", metavar="TEXT", default="\\n", help="separator of records (default: \\n)")
-    parser.add_argument("-Z", "--null", metavar="TEXT", help="text that means null, for keys and values")
+    parser.add_argument("-Z", "--null", metavar="TEXT", help="text to send as null, in keys and values")
     parser.add_argument(
         "-H",
         "--header",

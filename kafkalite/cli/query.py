@@ -18,8 +18,8 @@ The SQL dialect is DuckDB's, with joins, windows, JSON (->>) and files. Sorting 
 the disk. Only SELECT is accepted.
 
 --since and --until select records by their own timestamps, in any order; with --until each topic is read to its end. A
-TIME is ISO 8601 (UTC by default), -1h (ms, s, m, h, d, w before now; +5m is after), ms since 1970, or seconds since
-1970 in ten digits.
+TIME is an ISO 8601 time (UTC by default), a time before now such as -1h or after now such as +5m (units: ms, s, m, h,
+d, w), or ms since 1970. A number of ten digits is seconds since 1970.
 """
 
 from __future__ import annotations

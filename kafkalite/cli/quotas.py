@@ -54,8 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for action in (setting, delete):
         for kind in TYPES:
             who = action.add_mutually_exclusive_group()
-            who.add_argument(f"--{kind}", metavar="NAME", help=f"the {kind} with this name")
-            who.add_argument(f"--{kind}-default", action="store_true", help=f"every {kind} without its own quota")
+            who.add_argument(f"--{kind}", metavar="NAME", help=f"apply to this {kind}")
+            who.add_argument(
+                f"--{kind}-default", action="store_true", help=f"apply to every {kind} without its own quota"
+            )
     for key in KEYS:
         flag = f"--{key.replace('_', '-')}"
         setting.add_argument(flag, dest=key, type=float, metavar="NUMBER", help="limit per second")

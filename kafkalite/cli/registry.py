@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         action="append",
         default=[],
-        help="additional host name to accept from clients; * accepts any; can be repeated",
+        help="additional host name that clients may use; * allows any; can be repeated",
     )
     parser.add_argument(
         "--topic", default=TOPIC_DEFAULT, help=f"topic that stores the schemas (default: {TOPIC_DEFAULT})"

@@ -52,6 +52,8 @@ CONSOLE: Final = "127.0.0.1:8090"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from argparse import SUPPRESS
+
     parser.add_argument("--config", metavar="FILE", type=Path, help=".properties file with Kafka's settings")
     parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="settings", help=SET_HELP)
     parser.add_argument("--data-dir", metavar="DIR", type=directory, help="directory of the logs (log.dirs)")
@@ -60,9 +62,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="LIST",
         help="addresses to listen on, such as kafka://HOST:PORT,kafka07://HOST:PORT; port 0 selects a free port",
     )
-    parser.add_argument("--mirror-from", metavar="HOST:PORT", help="copy topics from the cluster of these brokers")
+    parser.add_argument("--port", type=no_port, help=SUPPRESS)
     parser.add_argument(
-        "--mirror-topics", metavar="REGEX", help="topics to copy; the whole name must match (default: all)"
+        "--mirror-from", metavar="HOST:PORT", help="copy topics from another cluster; these are its brokers"
+    )
+    parser.add_argument(
+        "--mirror-topics", metavar="REGEX", help="topics to copy; REGEX must match the whole name (default: all)"
     )
     parser.add_argument(
         "--mirror-config", metavar="FILE", type=Path, help=".properties file with settings of the mirror and its source"
@@ -75,10 +80,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"serve the web console to this machine only (default address: {CONSOLE})",
     )
     parser.add_argument(
-        "--load", metavar="DIR", help="load topics into Parquet files here; for HDFS, webhdfs://NAMENODE:9870/DIR"
+        "--load",
+        metavar="DIR",
+        help="load topics into Parquet files in this directory; for HDFS, webhdfs://NAMENODE:9870/DIR",
     )
     parser.add_argument(
-        "--load-topics", metavar="REGEX", help="topics to load; the whole name must match (default: all)"
+        "--load-topics", metavar="REGEX", help="topics to load; REGEX must match the whole name (default: all)"
     )
     parser.add_argument(
         "--load-options",
@@ -178,6 +185,13 @@ def mirrors_of(arguments: argparse.Namespace, config: BrokerConfig) -> list[Embe
             "settings"
         )
     return [EmbeddedMirror(options)]
+
+
+def no_port(text: str) -> None:
+    """Point a user who expects --port to --listeners, for argparse."""
+    import argparse
+
+    raise argparse.ArgumentTypeError(f"unknown option; use --listeners kafka://127.0.0.1:{text}")
 
 
 def directory(text: str) -> Path:

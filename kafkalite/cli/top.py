@@ -43,7 +43,9 @@ KEY: Final = "metrics.listeners"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_client_arguments(parser)
-    parser.add_argument("--metrics", metavar="URL", help="URL of the metrics (default: read from the broker)")
+    parser.add_argument(
+        "--metrics", metavar="URL", help="URL of the broker's metrics (default: the command asks the broker)"
+    )
     parser.add_argument(
         "--token-file", metavar="FILE", type=Path, help="file with a token from `kafkalite web add-user --token`"
     )
@@ -75,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _watch_offsets(client: Client, arguments: argparse.Namespace) -> int:
     """Show offset rates and lags, for brokers without metrics."""
     if arguments.token_file is not None:
-        raise UsageError(f"--token-file: the broker serves no metrics because {KEY} is not set")
+        raise UsageError(f"--token-file: the broker serves no metrics, because its setting {KEY} is empty")
     return _watch(arguments, lambda: offset_rates.read(client), offsets_as_json, offsets_screen)
 
 
@@ -121,7 +123,9 @@ def _asked(client: Client) -> str | None:
         return None
     port = 9644 if found.port is None else found.port
     if port == 0:
-        raise UsageError(f"{KEY} selects a free port; pass the URL from the broker's log with --metrics")
+        raise UsageError(
+            f"the broker chose its metrics port at startup ({KEY} has port 0); pass the URL from its log with --metrics"
+        )
     host = found.hostname or node.host
     if host in {"0.0.0.0", "::"}:  # noqa: S104  # compared
         host = node.host

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     listing = actions.add_parser(
         "list",
-        help="list topics with partitions, records and bytes on disk (≤: an upper bound, computed from offsets)",
+        help="list topics with partitions, records and bytes on disk; ≤ marks an upper bound",
     )
     listing.add_argument("--names", action="store_true", help="print names only, one per line")
     listing.add_argument("--internal", action="store_true", help="include internal topics")

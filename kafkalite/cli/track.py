@@ -22,8 +22,9 @@ open transactions, and partitions without a leader or without permission. --foll
 Ctrl-C.
 
 --since and --until select records by their own timestamps, in any order; with --until each partition is still read to
-its end. Records without a timestamp are in every window. A TIME is ISO 8601 (UTC by default), -1h (ms, s, m, h, d, w
-before now; +5m is after), ms since 1970, or seconds since 1970 in ten digits.
+its end. Records without a timestamp are in every window. A TIME is an ISO 8601 time (UTC by default), a time before now
+such as -1h or after now such as +5m (units: ms, s, m, h, d, w), or ms since 1970. A number of ten digits is seconds
+since 1970.
 
 Exit status: 0 found, 1 not found, 2 could not begin or failed.
 """
@@ -67,13 +68,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--in",
         dest="places",
         metavar="PLACES",
-        help="where in a record to search; see above (default: header:*,key,value)",
+        help="parts of a record to search; see above (default: header:*,key,value)",
     )
     where.add_argument(
         "--tracking",
         metavar="FILE",
         type=Path,
-        help="tracking.toml, which lists where the messages of each topic have their ids",
+        help="TOML file that lists, by topic, the parts of a record to search",
     )
     how = parser.add_mutually_exclusive_group()
     for name, text in (
@@ -109,7 +110,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="BYTES",
         type=byte_count,
         default=SIZE_MAX,
-        help=f"fail without reading if more bytes would be read, such as 40g (default: {quantity(SIZE_MAX, 'B')})",
+        help="maximum size of the data to read, such as 40g; a larger search is refused "
+        f"(default: {quantity(SIZE_MAX, 'B')})",
     )
     parser.add_argument(
         "--workers", metavar="N", type=count, default=0, help="number of threads (default: one per core, at most 8)"
@@ -236,7 +238,7 @@ def print_path(steps: Sequence[Step], verdicts: Sequence[Verdict]) -> None:
     """Print a table of the records by time, and a table of their states in each group."""
     if not steps:
         return
-    titles = ["TIME (UTC)", "AFTER", "RECORD", "KEY", "FOUND IN", "WHAT IT IS"]
+    titles = ["TIME (UTC)", "AFTER", "RECORD", "KEY", "FOUND IN", "DETAILS"]
     rows = [
         [
             time_text(step.hit.record.timestamp),

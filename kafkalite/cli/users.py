@@ -7,9 +7,10 @@ kafkalite users delete alice
 kafkalite users copy --from-dir /var/lib/kafka/data --data-dir data
 kafkalite users copy --from-dir data --controller-dir /var/lib/kafka/metadata
 
---data-dir changes the data directory of a stopped broker, or a new one: this is how you add the first user. Without it
-the command changes a running broker. It asks for the password on the terminal, or reads the first line of
---password-file (- is stdin). A change applies from the next authentication on.
+With --data-dir, the command works on the data directory of a stopped broker. `add` and `copy` create a missing
+directory, so you can add the first user before the first start. Without --data-dir, the command works on a running
+broker. `add` asks for the password on the terminal, or reads the first line of --password-file (- is stdin). A change
+applies from the next authentication on.
 """
 
 from __future__ import annotations
@@ -60,14 +61,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--from-dir",
         metavar="DIR",
         required=True,
-        help="data directory (or the value of log.dirs) of another broker, or a backup of it",
+        help="data directory of a kafkalite broker or a Kafka controller, or a backup of it",
     )
     target = copy.add_mutually_exclusive_group(required=True)
     target.add_argument("--data-dir", metavar="DIR", help="data directory of a stopped broker")
     target.add_argument(
         "--controller-dir",
         metavar="DIR",
-        help="metadata.log.dir of an Apache Kafka controller that is formatted but has never started",
+        help="metadata.log.dir of an Apache Kafka controller that has been formatted but never started",
     )
     copy.add_argument("--json", action="store_true", help="print JSON")
     for action in (add, delete, listing):

@@ -6,8 +6,8 @@
   kafkalite web list-users users
   kafkalite web remove-user users alice
 
-A viewer reads, an operator changes data, an admin changes everything. A service reads the file when it starts. The file
-contains password hashes, and only its owner can read it.
+A viewer can read, an operator can change data, an admin can change everything. A service reads the file when it starts.
+The file contains password hashes, and only its owner can read it.
 """
 
 from __future__ import annotations

@@ -223,7 +223,7 @@ def test_verify_rebalance(zookeeper, client, broker, run):
         client.set("/consumers/g/owners/t/0-1", b"g_gone-0")
         found = run(*flags, status=1)
         assert found.out == "Rebalance operation failed !\n"
-        assert "t-0-1 has owner g_gone-0, gone" in found.err
+        assert "t-0-1 has owner g_gone-0, which is not running" in found.err
 
 
 def test_replay_copies_a_topic(zookeeper, client, broker, run, monkeypatch):

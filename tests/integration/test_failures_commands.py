@@ -211,7 +211,7 @@ def test_care_after_an_unclean_end_is_logged_and_shown_until_it_is_over(
         }
         capsys.readouterr()
         assert main(["failures", "status", "billing", *at]) == 0
-        assert "orders-0: offsets 0 to 39 are handled in small batches" in capsys.readouterr().out
+        assert "orders-0, offsets 0 to 39: the previous member did not" in capsys.readouterr().out
         go_on.set()
         member.wait_until(
             lambda: said(capsys, "failures", "status", "billing", *at)[0]["doubted"] == [], "the ledger says it is over"
@@ -255,7 +255,7 @@ def test_letters_are_resolved_by_record_and_by_day(
     (status,) = said(capsys, "failures", "status", "billing", *at)
     assert status["states"] == {"dead": 199, "resolved": 1}
     assert main(["letters", "resolve", "billing", "orders-0-1", *at]) == 0
-    assert "resolved 1 letters of 1 records; 198 dead letters are left" in capsys.readouterr().out
+    assert "resolved 1 dead letters of 1 records; 198 dead letters are left" in capsys.readouterr().out
     assert len(said(capsys, "letters", "list", "billing", *at)) == 198
     for day in {str(row["day"]) for row in said(capsys, "letters", "list", "billing", *at)}:
         said(capsys, "letters", "resolve", "billing", day, *at)

@@ -240,7 +240,7 @@ def test_rights_of_the_page_are_enough_for_whoever_looks_after_letters(side: Sid
     for flags in rules_of_the_page("ops"):
         side.allow(OPERATOR, *flags)
     assert "orders-0-3" in kafkalite("letters", "list", "billing", *where)
-    assert "1 letter was sent" in kafkalite("letters", "redrive", "billing", "--yes", *where)
+    assert "1 dead letter was sent" in kafkalite("letters", "redrive", "billing", "--yes", *where)
     kafkalite("letters", "resolve", "billing", "orders-0-3", *where)
     assert "redriven" in kafkalite("failures", "status", "billing", *where)
     with side.client(ROOT) as client:

@@ -189,7 +189,7 @@ def test_the_letters_of_a_record_are_shown_apart_the_oldest_first(
     out = said(capsys, broker, "letters", "show", "billing", "orders-0-7")
     first, second = out.split("\n\n")
     for number, part, error in ((1, first, "round 0"), (2, second, "round 1")):
-        assert part.startswith(f"letter {number} of 2, oldest first\n")
+        assert part.startswith(f"dead letter {number} of 2, oldest first\n")
         assert f"error: {error}\n" in part
         assert part.count("record: orders-0-7") == 1
     rows = [

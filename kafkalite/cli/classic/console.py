@@ -57,7 +57,7 @@ def console_producer_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--line-reader",
         metavar="MODULE:CLASS",
-        help="class that reads lines from standard input (default: separated by newlines)",
+        help="class that splits standard input into lines (default: at newlines)",
     )
     parser.add_argument(
         "--property",

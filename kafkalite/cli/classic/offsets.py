@@ -207,9 +207,10 @@ def verify_rebalance(arguments: argparse.Namespace) -> int:
             for partition in nodes.partitions(client, topic):
                 owner = nodes.owner(client, paths, topic, partition)
                 if owner not in alive:
-                    bad.append(f"{topic}-{partition} has {'no owner' if owner is None else f'owner {owner}, gone'}")
+                    who = "no owner" if owner is None else f"owner {owner}, which is not running"
+                    bad.append(f"{topic}-{partition} has {who}")
     if not threads:
-        raise UsageError(f"group {arguments.group} has no consumers, so there is no rebalance to verify")
+        raise UsageError(f"group {arguments.group} has no consumers, so there is nothing to verify")
     for text in bad:
         note(text)
     say(f"Rebalance operation {'failed' if bad else 'successful'} !")

@@ -94,7 +94,7 @@ def test_their_letters_are_listed_and_go_back(
         (row,) = map(json.loads, capsys.readouterr().out.splitlines())
         assert (row["record"], row["family"], row["exception"]) == ("orders-0-5", family, exception)
         assert error in row["error"]
-        for sent in ("1 letter was sent\n", "0 letters were sent\n"):
+        for sent in ("1 dead letter was sent\n", "0 dead letters were sent\n"):
             assert main(["letters", "redrive", *at, "--yes"]) == 0
             assert capsys.readouterr().out == sent
         (back,) = [one for chunk in client.read("orders", 0, 40) for one in chunk.columns.records()]

@@ -46,3 +46,11 @@ def test_mistaken_words_get_a_suggestion(capsys: pytest.CaptureFixture[str], wor
     said = capsys.readouterr().err
     assert text in said
     assert ("did you mean" in said) == ("did you mean" in text)
+
+
+@pytest.mark.parametrize("words", [["--port", "9093"], ["--port=9093"]])
+def test_an_unknown_port_flag_points_to_the_listeners(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    assert main(["start", *words]) == 2
+    assert "unknown option; use --listeners kafka://127.0.0.1:9093 (see" in capsys.readouterr().err
+    assert main(["start", "--help"]) == 0
+    assert "--port" not in capsys.readouterr().out
