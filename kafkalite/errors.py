@@ -119,7 +119,7 @@ class ErrorCode(IntEnum):
     UNSUPPORTED_COMPRESSION_TYPE = 76, "The codec is not allowed in this version of the request."
     STALE_BROKER_EPOCH = 77, "The broker epoch is not the current one."
     OFFSET_NOT_AVAILABLE = 78, "The new leader does not know its end offset yet.", RETRIABLE
-    MEMBER_ID_REQUIRED = 79, "Join again with the member id in this answer."
+    MEMBER_ID_REQUIRED = 79, "Join again with the member id in this response."
     PREFERRED_LEADER_NOT_AVAILABLE = 80, "The preferred leader is not available.", RETRIABLE
     GROUP_MAX_SIZE_REACHED = 81, "The group is full: it has group.max.size members."
     FENCED_INSTANCE_ID = 82, "Another member joined with the same group.instance.id."

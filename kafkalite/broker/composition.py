@@ -464,7 +464,7 @@ class Composition:
             listening.close()
             raise ConfigError(
                 "listeners",
-                f"{wanted} is reachable from other machines, but its clients cannot authenticate and "
+                f"{wanted} is reachable from other machines, and Kafka 0.7's clients cannot authenticate, although "
                 "authorizer.class.name is set; bind it to 127.0.0.1, or set classic.listener.allow.remote=true",
             )
         if tls is None and remote:

@@ -106,7 +106,10 @@ def file_system(mount: Mount) -> Iterator[Row]:
         yield Row("file system", found, LOOK, "it is in memory: all data is lost when the machine stops")
     elif mount.kind in REMOTE or mount.kind.startswith("nfs"):
         yield Row(
-            "file system", found, LOOK, "network file systems do not give the locks and fsync that a broker relies on"
+            "file system",
+            found,
+            LOOK,
+            "network file systems do not provide the locks and the fsync that a broker needs",
         )
     elif mount.kind not in GOOD:
         yield Row(
@@ -228,7 +231,7 @@ def clock() -> Iterator[Row]:
     found = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
     state = _clock_state()
     if now < CLOCK_STARTS_S:
-        yield Row("clock", found, LOOK, "the clock is wrong, and it sets record timestamps and drives retention")
+        yield Row("clock", found, LOOK, "the clock is wrong; record timestamps and retention depend on it")
     elif state == CLOCK_ERROR:
         yield Row(
             "clock",

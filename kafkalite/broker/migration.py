@@ -152,7 +152,9 @@ def migrate(config: BrokerConfig, clock: Clock, told: Callable[[str], object], *
         alone = _alone(config, _stored_node_id(root, stored))
         begun = _hand_over(config, alone, begun, clock, told, dry_run=dry_run)
     elif begun.node_id != config.node_id:
-        raise StartupError(f"node.id: this migration was started with node.id={begun.node_id}; finish it with the same")
+        raise StartupError(
+            f"node.id: this migration was started with node.id={begun.node_id}; finish it with this node.id"
+        )
     report = Report(**begun.report)
     if not dry_run:
         told("converting the data directory for the cluster")
@@ -390,7 +392,7 @@ class _Migration:
         if taken:
             raise StartupError(
                 f"the cluster already has topics with these names: {_named(taken)}; their records cannot be merged "
-                "with those here: delete the topics there, or copy with kafkalite mirror"
+                "with those of this broker: delete the topics in the cluster, or copy with kafkalite mirror"
             )
         others = sorted(
             topic.name
@@ -405,8 +407,8 @@ class _Migration:
         before = begun.producer_ids_before
         if any(producer_id < before for producer_id in self._found.producer_ids):
             raise StartupError(
-                f"the cluster has already allocated the producer ids below {before}, and producers here use some of "
-                "them; migrate while only the controllers run, or copy with kafkalite mirror"
+                f"the cluster has already allocated the producer ids below {before}, and producers of this broker use "
+                "some of them; migrate while only the controllers run, or copy with kafkalite mirror"
             )
         lost_answer = image.producer_ids_node == self._node_id  # a previous run was killed before it recorded the block
         if image.next_producer_id - begun.producer_ids_clear > lost_answer * PRODUCER_BLOCK:
@@ -464,8 +466,8 @@ class _Migration:
         """Raise StartupError if producers here use ids in [first, end), which other brokers may have allocated."""
         if any(first <= producer_id < end for producer_id in self._found.producer_ids):
             raise StartupError(
-                f"the producer ids {first} to {end - 1} were allocated to brokers of the cluster meanwhile, and "
-                "producers here use some of them; copy with kafkalite mirror"
+                f"the cluster has allocated the producer ids {first} to {end - 1} in the meantime, and producers of "
+                "this broker use some of them; copy with kafkalite mirror"
             )
 
     def _compare_users(self, image: Image) -> None:
@@ -478,14 +480,15 @@ class _Migration:
         highest = max(self._found.epochs.values(), default=0)
         if highest * len(self._found.epochs) > EPOCH_RECORDS_MAX:
             raise StartupError(
-                f"leader epochs here reach {highest} because of unclean stops, and raising the cluster's to that "
-                f"would take {highest * len(self._found.epochs)} metadata records; copy with kafkalite mirror"
+                f"leader epochs of this broker reach {highest} because of unclean shutdowns, and raising the cluster's "
+                f"epochs to {highest} takes {highest * len(self._found.epochs)} metadata records; copy the topics with "
+                "kafkalite mirror instead"
             )
         blocks = (self._found.state.next_producer_id - image.next_producer_id) // PRODUCER_BLOCK
         if blocks > PRODUCER_BLOCKS_MAX:
             raise StartupError(
-                f"producer ids here reach {self._found.state.next_producer_id}, and controllers allocate only a "
-                "thousand at a time; copy with kafkalite mirror"
+                f"producer ids of this broker reach {self._found.state.next_producer_id}, and controllers allocate "
+                "only 1000 at a time; copy the topics with kafkalite mirror instead"
             )
 
     # --- what an earlier attempt copied and was deleted here since ----------------------------------------------------
@@ -612,7 +615,7 @@ class _Migration:
                 if row.error_code == ErrorCode.INVALID_CONFIG:
                     raise StartupError(
                         f"the controllers refused topic {row.name}: {row.error_message}; to change the setting, "
-                        "start this broker on its own once more"
+                        "start this broker outside the cluster once more"
                     )
                 if row.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:  # an earlier attempt's, which is checked below
                     _check(row.error_code, f"topic {row.name}", row.error_message)
@@ -620,7 +623,8 @@ class _Migration:
         for topic in self._found.state.topics.values():
             if not self._has(topic):
                 raise StartupError(
-                    f"topic {topic.name} was changed in the cluster meanwhile; delete it there and run this again"
+                    f"topic {topic.name} was changed in the cluster in the meantime; delete it there and run the "
+                    "command again"
                 )
         self._fit_topics()
 
@@ -673,7 +677,7 @@ class _Migration:
         for name, number in self._found.epochs:
             topic = image.topic(name)
             if topic is None or number not in topic.partitions:
-                raise StartupError(f"topic {name} was deleted in the cluster meanwhile; run this again")
+                raise StartupError(f"topic {name} was deleted in the cluster in the meantime; run the command again")
             found[name, number] = topic.partitions[number].leader_epoch
         return found
 
@@ -694,7 +698,9 @@ class _Migration:
             if answer.is_fenced == fenced:
                 return
             if time.monotonic() > deadline:
-                raise StartupError("the controllers did not change this broker's fenced state in time; run this again")
+                raise StartupError(
+                    "the controllers did not change this broker's fenced state in time; run the command again"
+                )
             time.sleep(LOOK_S)
 
     def _raise_producer_ids(self, done: Handover) -> None:
@@ -721,7 +727,7 @@ class _Migration:
         answer = self._member.ask(key, request)
         answer.then(lambda _response: answered.set())
         if not answered.wait(ANSWER_S_MAX) or answer.response is None:
-            raise StartupError("no controller responded; run this again when one is available")
+            raise StartupError("no controller responded; run the command again when one is available")
         return answer.response
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
@@ -731,7 +737,7 @@ class _Migration:
                 raise StartupError(str(self._fault[0])) from self._fault[0]
             if time.monotonic() > deadline:
                 raise StartupError(
-                    f"{what} did not appear in the cluster metadata within {IMAGE_S_MAX:g} s; run this again"
+                    f"{what} did not appear in the cluster metadata within {IMAGE_S_MAX:g} s; run the command again"
                 )
             time.sleep(LOOK_S)
 

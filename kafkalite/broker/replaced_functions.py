@@ -31,4 +31,4 @@ def check_system() -> None:
     for name, function, is_native in found:
         if not is_native:
             replacer = str(getattr(function, "__module__", None) or type(function).__module__).partition(".")[0]
-            raise StartupError(f"{replacer} has replaced {name}, and the broker cannot run with that; {PLACES}")
+            raise StartupError(f"{replacer} has replaced {name}, which a broker needs unchanged; {PLACES}")

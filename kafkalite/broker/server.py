@@ -92,7 +92,7 @@ class Broker:
         self._companions = tuple(companions)
         if isinstance(config, BrokerConfig):
             if settings:
-                raise TypeError("give either a BrokerConfig or single settings, not both")
+                raise TypeError("pass either a BrokerConfig or single settings, not both")
             self.config = config
         else:
             texts = dict(config or {}) | {key_of(name): value for name, value in settings.items()}

@@ -86,7 +86,7 @@ class KafkaBroker:
             if settings.pop(name, None):
                 _refuse(f"the argument {name}")
         if settings and not isinstance(config, Mapping | None):
-            raise TypeError("give either a BrokerConfig or individual settings, not both")
+            raise TypeError("pass either a BrokerConfig or individual settings, not both")
         from kafkalite.settings.rows import key_of
         from kafkalite.testing.own_process import OwnProcess
 

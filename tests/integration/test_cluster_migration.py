@@ -422,9 +422,9 @@ def test_producer_ids_that_another_broker_gets_meanwhile_are_refused(
         steps.append(step)
 
     try:
-        with pytest.raises(StartupError, match=r"the producer ids 0 to \d+ were allocated"):
+        with pytest.raises(StartupError, match=r"the cluster has allocated the producer ids 0 to \d+ in the meantime"):
             migrate(config, SystemClock(), told)
-        with pytest.raises(StartupError, match=r"the producer ids 0 to \d+ were allocated"):
+        with pytest.raises(StartupError, match=r"the cluster has allocated the producer ids 0 to \d+ in the meantime"):
             migrate(config, SystemClock(), steps.append)
     finally:
         other.close()
@@ -639,7 +639,7 @@ def test_what_cannot_go_is_refused_and_nothing_is_changed(
 
     try:
         alone.start()
-        refused("another broker used")
+        refused("is in use by another broker")
         with Client(alone.bootstrap) as client:
             client.admin.create_topic("old", 1, configs={"message.format": "classic"})
         alone.stop()

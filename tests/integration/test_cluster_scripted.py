@@ -268,7 +268,7 @@ def test_a_start_that_failed_after_it_registered_leaves_the_epoch_that_the_contr
     with Broker(settings(controller, tmp_path)):
         pass
     controller.append(types.RegisterControllerRecord(controller_id=7))
-    with pytest.raises(StartupError, match="also a controller of the cluster"):
+    with pytest.raises(StartupError, match="is a controller of the cluster"):
         Broker(settings(controller, tmp_path)).start()
     first, second = controller.requests(api.BROKER_REGISTRATION)
     assert first.previous_broker_epoch < second.previous_broker_epoch < controller.registered[7][0]

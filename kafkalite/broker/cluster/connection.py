@@ -165,7 +165,7 @@ class ControllerConnection:
         chosen = min(newest, known.newest, served[1])
         if chosen < max(oldest, known.oldest, served[0]):
             self.close()
-            raise NotServed(f"{self._node} does not support a usable version of {known.name}")
+            raise NotServed(f"{self._node} and this broker support no common version of {known.name}")
         return chosen
 
     def request(self, api_key: int, version: int, message: object, timeout_s: float, *, views: bool = False) -> Any:

@@ -344,7 +344,7 @@ class Member:
         fixed = not image.voters and node.node_id in image.controllers  # a static quorum, which records no directories
         if fixed or image.voter_directories.get(node.node_id) == node.directory_id:
             raise MetadataFault(
-                f"node.id: node {node.node_id} is also a controller of the cluster, which kafkalite cannot be; "
+                f"node.id: node {node.node_id} is a controller of the cluster, and a kafkalite broker cannot be one; "
                 "remove it from the quorum (kafka-metadata-quorum.sh remove-controller) or choose another node.id"
             )
 

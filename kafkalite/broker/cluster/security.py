@@ -113,7 +113,7 @@ class Security:
         user, password = module.options.get("username"), module.options.get("password")
         if not user or not password:
             raise ConfigError(
-                key, f"must have a username and password, with which the broker authenticates to {door.whose}"
+                key, f"must have the username and password with which the broker authenticates to {door.whose}"
             )
         return user, password
 

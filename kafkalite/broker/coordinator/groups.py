@@ -343,7 +343,7 @@ class GroupCoordinator:
             group, code = self.table.lookup(group_id)
         if code == ErrorCode.GROUP_MAX_SIZE_REACHED:
             raise GroupMaxSizeReached(
-                f"no room for another group of this client: max.groups is {self._config.max_groups}"
+                f"this client cannot create another group: max.groups is {self._config.max_groups}"
             )
         if code:
             raise error_for(code, "the coordinator cannot serve the group now")

@@ -73,7 +73,7 @@ class Shares:
 def note_refusal(holder: object, setting: str, limit: int, held: int) -> None:
     """Log that a holder was refused an entry because of a setting's limit, at most once a minute for each setting."""
     _log.warning(
-        "refused %s, which holds %d: %s (%d) is reached except for a tenth that is reserved for holders of at most %d",
+        "refused %s, which holds %d: the last tenth of %s (%d) is reserved for clients that hold at most %d",
         holder,
         held,
         setting,

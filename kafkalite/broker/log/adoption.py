@@ -80,8 +80,8 @@ def sort_out(
             )
         elif damaged:
             logger.error(
-                "ignored a partition directory with a damaged partition.metadata, because its topic is unknown; remove "
-                "that file to have the next start adopt the directory as a new topic",
+                "ignored a partition directory with a damaged partition.metadata, because its topic is unknown; if you "
+                "remove that file, the next start adopts the directory as a new topic",
                 extra=fields(path=path),
             )
         elif known is None and topic_id is None and topic in doubtful_names:

@@ -163,7 +163,7 @@ class AssignedTopics:
             target = self._removals.rename_partition(path, files.stray_directory_name)
             strays.add(key)
             logger.warning(
-                "renamed a directory that is none of this broker's partitions",
+                "renamed a directory that belongs to no partition of this broker",
                 extra=fields(path=path, renamed=target),
             )
         if strays:

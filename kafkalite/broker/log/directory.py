@@ -151,7 +151,7 @@ def check_kind(directory: str, identity: Identity, *, in_cluster: bool) -> None:
             + (
                 "in a cluster"
                 if identity.in_cluster
-                else "outside a cluster, whose topics no controller knows (kafkalite cluster migrate moves it into one)"
+                else "outside a cluster; to move it and its topics into a cluster, run kafkalite cluster migrate"
             )
         )
     if in_cluster and identity.zookeeper:

@@ -90,7 +90,7 @@ def begin_moving(root: str, handover: Handover) -> None:
     lock = directory.DirectoryLock(root)
     try:
         if not disk.exists(f"{root}/{files.CLEAN_SHUTDOWN_NAME}"):
-            raise StartupError(f"another broker used {root} meanwhile; run this again")
+            raise StartupError(f"another broker used {root} in the meantime; run the command again")
         handover.phase = MOVING
         write(root, handover)
     finally:

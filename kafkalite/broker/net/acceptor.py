@@ -231,7 +231,7 @@ class Acceptor:
             self._room_is_short = short
             state = "is paused" if short else "continues"
             logger.warning(
-                "accepting connections %s: %d are open, and descriptors allow %d",
+                "accepting connections %s: %d are open, and the open file limit allows %d",
                 state,
                 self._total,
                 self._connections_room,

@@ -84,7 +84,7 @@ def test_place_of_a_node_that_is_a_controller_too_is_refused() -> None:
         controller.append(types.RegisterControllerRecord(controller_id=7))
         running = member(controller)
         running.start()
-        with pytest.raises(StartupError, match="also a controller of the cluster"):
+        with pytest.raises(StartupError, match="is a controller of the cluster"):
             running.wait_caught_up()
         running.stop()
 

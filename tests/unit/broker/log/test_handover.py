@@ -136,7 +136,7 @@ def test_it_does_not_begin_to_move_what_a_broker_has_open_or_was_killed_on(tmp_p
     with pytest.raises(StartupError, match="in use by another broker"):
         handover.begin_moving(str(tmp_path), replace(planned))
     manager.abandon()
-    with pytest.raises(StartupError, match="run this again"):
+    with pytest.raises(StartupError, match="run the command again"):
         handover.begin_moving(str(tmp_path), replace(planned))
     assert handover.read(str(tmp_path)) == planned
     started(tmp_path).close()
