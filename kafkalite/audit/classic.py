@@ -56,7 +56,7 @@ class AuditedClassicProducer:
         report_interval_s: float = REPORT_INTERVAL_S,
     ) -> None:
         if (mark_field is None) == (put is None):
-            raise ValueError("give exactly one of mark_field and put, which store the mark in the payload")
+            raise ValueError("pass either mark_field or put; it stores the mark in the payload")
         if put is None:
             field = str(mark_field)
 

@@ -87,9 +87,9 @@ def increment_of(value: bytes | None) -> Increment:
             tuple((number(start, least=-INT64_MAX), number(count)) for start, count in fields["counts"]),
         )
     except (KeyError, TypeError, RecursionError, UnicodeDecodeError) as error:
-        raise ValueError("the message is not an increment") from error
+        raise ValueError("the message is not a producer count") from error
     if not 0 <= found.run < 2**64 or found.window_ms < 1 or found.first > found.end:
-        raise ValueError("the numbers contradict each other")
+        raise ValueError("the numbers of the message contradict each other")
     return found
 
 

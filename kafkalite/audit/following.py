@@ -382,7 +382,7 @@ class Follower:
             return Family(f"kafkalite_audit_{name}", kind, text, [(labels(stage=key), v) for key, v in values.items()])
 
         up = {name: int(value) for name, value in numbers.up.items()}
-        yield by_stage("stage_up", "gauge", "1 if the last round could read the stage.", up)
+        yield by_stage("stage_up", "gauge", "1 if the last round could read the stage, else 0.", up)
         read_at = {name: moment / 1000 for name, moment in numbers.read_at_ms.items()}
         yield by_stage(
             "stage_read_seconds",
@@ -394,11 +394,16 @@ class Follower:
         yield by_stage("unmarked_records", "counter", "Records without a mark.", numbers.unmarked)
         yield by_stage("late_records", "counter", "Records of windows that are no longer kept.", numbers.late)
         yield by_stage(
-            "untracked_records", "counter", "Records ignored for lack of space or a plausible time.", numbers.untracked
+            "untracked_records",
+            "counter",
+            "Records ignored because there was no space or their time was implausible.",
+            numbers.untracked,
         )
         for at, name in enumerate(("missing", "duplicated", "unreported")):
             rows = [(labels(stage=stage, topic=topic), row[at]) for (stage, topic), row in numbers.wrong.items()]
-            yield Family(f"kafkalite_audit_{name}_messages", "gauge", f"Messages {name} in the windows kept.", rows)
+            yield Family(
+                f"kafkalite_audit_{name}_messages", "gauge", f"Number of {name} messages in the windows kept.", rows
+            )
         verdicts: Iterable[tuple[str, float]] = [(labels(verdict=name), n) for name, n in self.totals.items()]
         yield Family("kafkalite_audit_windows", "gauge", "Windows compared in every stage, by result.", verdicts)
         yield Family(

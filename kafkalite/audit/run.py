@@ -112,14 +112,14 @@ def run_audit(plan: Plan, on_progress: Callable[[str, int], None] | None = None)
         read_reports(plan.offline, plan.counts, Reported(), taken)
     topics = sorted(topic for topic in reported.topics if plan.topics.fullmatch(topic))
     if not topics:
-        raise NothingToCompare(f"no audit messages count a topic that matches {plan.topics.pattern}")
+        raise NothingToCompare(f"no producer has reported counts for a topic that matches {plan.topics.pattern}")
     copied = None
     if plan.offline is not None and plan.mirror is not None:
         copied = mirror_progress(plan.live, plan.offline, plan.mirror)
     stages: dict[str, Count] = {}
     notes: list[str] = []
     if reported.unreadable:
-        notes.append(f"{reported.unreadable} messages of {plan.counts} are not increments")
+        notes.append(f"{reported.unreadable} messages of {plan.counts} are not producer counts and were ignored")
 
     def new_count() -> Count:
         return Count(reported, since_ms=plan.since_ms)
@@ -157,7 +157,9 @@ def run_audit(plan: Plan, on_progress: Callable[[str, int], None] | None = None)
         heard = None if on_progress is None else functools.partial(on_progress, stage)
         stages[stage] = read_loaded(folder, topics, new_count, heard, plan.fields)
     for stage, count in stages.items():
-        notes += [f"{stage}: {rows} records of {topic} have no mark" for topic, rows in sorted(count.unmarked.items())]
+        notes += [
+            f"{stage}: {rows} records of {topic} have no audit mark" for topic, rows in sorted(count.unmarked.items())
+        ]
     verdict = judge(reported, stages, Selection(frozenset(topics), closed_ms, plan.since_ms, plan.until_ms))
     return Report(verdict, stages, named_messages(verdict, reported, stages), notes)
 

@@ -126,7 +126,7 @@ def mirror_progress(source: Client, target: Client, name: str) -> dict[TopicPart
     try:
         reached = Progress(target, name, source.cluster_id or "", prefix=None).load()
     except UnknownTopicOrPartition as error:
-        raise NothingToCompare(f"the target has no progress of a mirror named {name}") from error
+        raise NothingToCompare(f"no mirror named {name} has stored progress in the target") from error
     except ValueError as error:
         raise NothingToCompare(str(error)) from error
     ids = {name: topic.topic_id for name, topic in source.topics().items()}
@@ -269,9 +269,11 @@ def mark_columns(schema: Any, file: DataFile, fields: MarkFields | None) -> list
     if field is not None:
         found += [name for name in (DECODED, "value") if name in schema.names][:1]
         if found in ([], ["headers"]):
-            raise NothingToCompare(f"{file.path} was loaded without values, which contain the field {field}")
+            raise NothingToCompare(
+                f"{file.path} was loaded without values, but the audit marks are in their field {field}"
+            )
     if not found:
-        raise NothingToCompare(f"{file.path} was loaded without headers, which contain the audit's marks")
+        raise NothingToCompare(f"{file.path} was loaded without headers, which contain the audit marks")
     return found
 
 

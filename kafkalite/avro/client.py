@@ -313,7 +313,7 @@ def _authorization(settings: Mapping[str, str]) -> str:
     """Return the Authorization header's value, "" without credentials. ConfigError."""
     info, token = settings.get(USER_INFO_KEY, ""), settings.get(TOKEN_KEY, "")
     if info and token:
-        raise ConfigError(USER_INFO_KEY, f"excludes {TOKEN_KEY}")
+        raise ConfigError(USER_INFO_KEY, f"cannot be set together with {TOKEN_KEY}")
     if info:
         name, colon, password = info.partition(":")
         if not colon:

@@ -40,7 +40,7 @@ MODES: Final = ("failfast", "permissive", "dlq")
 NULL_ROOT: Final = -1
 PROGRAM_COUNT_MAX: Final = 10_000
 """Maximum cached programs of writer schemas; when it is exceeded, the cache is cleared."""
-NO_HEADER: Final = "it does not begin with 0x00 and a schema id"
+NO_HEADER: Final = "the message does not begin with 0x00 and a schema id"
 
 
 class DecodeError(ValueError):

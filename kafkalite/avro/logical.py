@@ -77,7 +77,7 @@ def _differences(new: Type, old: Type, place: str, seen: set[tuple[int, int]]) -
                     yield from _differences(branch, other, place, seen)
         return
     if factor(new, old) != 1:
-        yield f"{place or 'the value'} is {described(new)} and was {described(old)}"
+        yield f"{place or 'the value'} is {described(new)}, but was {described(old)}"
     if new.items is not None and old.items is not None:
         yield from _differences(new.items, old.items, f"{place}[]", seen)
     before = {row.name: row for row in old.fields}

@@ -25,14 +25,14 @@ def make(text: str, *, known: Mapping[str, Any] | None = None, methods: Iterable
         raise ValueError(f"{text} could not be created without arguments: {error}") from error
     missing = [method for method in methods if not callable(getattr(made, method, None))]
     if missing:
-        raise ValueError(f"{text} lacks {', '.join(missing)}")
+        raise ValueError(f"{text} has no method {', '.join(missing)}")
     return made
 
 
 def _imported(text: str, known: Mapping[str, Any]) -> Any:
     module, separator, name = text.partition(":")
     if not separator or not module or not name:
-        others = f" and not one of {', '.join(sorted(known))}" if known else ""
+        others = f", and not one of {', '.join(sorted(known))}" if known else ""
         raise ValueError(f"{text!r} is not of the form module:Class{others}")
     try:
         return getattr(importlib.import_module(module), name)

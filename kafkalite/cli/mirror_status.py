@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             reports = read_reports(stack.enter_context(target), arguments.name)
         except KeyError as error:
-            text = f"the target has no progress of a mirror named {arguments.name}; check --name"
+            text = f"no mirror named {arguments.name} has stored progress in the target; check --name"
             raise CommandError(text, status=EXIT_USAGE) from error
         if arguments.source is not None:
             source = open_client(

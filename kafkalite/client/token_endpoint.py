@@ -54,7 +54,7 @@ class TokenEndpoint:
         identity = settings.get(ID_KEY) or options.get("clientId", "")
         secret = settings.get(SECRET_KEY) or options.get("clientSecret", "")
         if not identity or not secret:
-            raise ConfigError(ID_KEY, f"must be set, and {SECRET_KEY} too, to request tokens")
+            raise ConfigError(ID_KEY, f"and {SECRET_KEY} must be set to request tokens")
         pair = f"{urllib.parse.quote_plus(identity)}:{urllib.parse.quote_plus(secret)}"
         self._authorization = "Basic " + base64.b64encode(pair.encode()).decode()
         fields = {"grant_type": "client_credentials"}

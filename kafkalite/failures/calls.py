@@ -75,9 +75,11 @@ class Caller:
         if self.with_transaction and policy.moves != "exactly once":
             raise ValueError(f"a handler that takes a transaction needs moves='exactly once', not {policy.moves!r}")
         if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
-            raise ValueError(f"{name_of(handler)} has a yield: calling it would handle nothing")
+            raise ValueError(
+                f"{name_of(handler)} is a generator function, which would handle no record; remove the yield"
+            )
         if not wanted and not any(one.kind is one.VAR_POSITIONAL for one in parameters):
-            raise ValueError(f"{name_of(handler)} takes no record: declare a parameter for it")
+            raise ValueError(f"{name_of(handler)} has no parameter for the record; declare one")
         self.is_async = is_async(handler)
 
     def __call__(self, message: Message) -> Outcome:

@@ -34,7 +34,9 @@ class DeadCaller(Caller):
     def __init__(self, policy: Policy, handler: Callable[..., Any]) -> None:
         super().__init__(policy, handler)
         if not policy.writes_letters:
-            raise ValueError(f"{name_of(handler)} would get no dead letters: the strategy and `fatal` make none")
+            raise ValueError(
+                f"{name_of(handler)} would get no dead letters: neither the strategy nor `fatal` writes any"
+            )
 
     def _decoded(self, message: Message) -> DeadLetter:
         return dead_letter_of(message, self._policy.decode)

@@ -302,7 +302,7 @@ class LetterBox:
         sent = too_often = 0
         delay_ms = milliseconds(delay)
         if not 0 <= delay_ms <= REDRIVE_DELAY_MS_MAX:
-            raise DelayRefused(f"a redrive is delayed by {delay!r}; it may be 1 day at most")
+            raise DelayRefused(f"the delay of a redrive must be at most 1 day, not {delay!r}")
         size = MOVES_MAX if rate is None else max(1, min(MOVES_MAX, int(rate)))
         began = time.monotonic()
         with self._client.producer(transactional_id=f"kafkalite-redrive-{self.group}") as producer:
@@ -312,7 +312,9 @@ class LetterBox:
             batch: list[Entry] = []
             dead = [entry for entry in self.entries(keep) if entry.state == State.DEAD]
             if delay_ms and (to_main or any(not entry.found.letter.id for entry in dead)):
-                raise DelayRefused("only a group's own retry topic can delay letters; these go to a main topic")
+                raise DelayRefused(
+                    "only redrives to the group's retry topic can be delayed; these dead letters go to another topic"
+                )
             for entry in dead:
                 done = progress.get(entry.partition)
                 if not entry.found.letter.id and done is not None and entry.message.offset < done.offset:

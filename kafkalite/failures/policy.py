@@ -144,7 +144,7 @@ class Policy(NamedArguments):
         if self.order == "key" and self.moves != "exactly once":
             raise ValueError(f'order="key" needs moves="exactly once", not {self.moves!r}')
         if self.dead_topics and not self.writes_letters:
-            raise ValueError("dead_topics would get no dead letters: the strategy and `fatal` make none")
+            raise ValueError("dead_topics would get no dead letters: neither the strategy nor `fatal` writes any")
         if self.after_dead == "hold" and self.order != "key":
             raise ValueError('after_dead="hold" needs order="key"')
         own = {name for name, lane in self.layout.lanes.items() if lane.is_retry}
@@ -165,37 +165,36 @@ class Policy(NamedArguments):
         for name in ("topics", "after", "compat"):
             value = getattr(self, name)
             if not is_list(value) or not all(is_name(one) for one in value):
-                raise ValueError(f"{name} is {value!r}; it is a list of names")
+                raise ValueError(f"{name} must be a list of names, not {value!r}")
         for name in ("fatal", "outage"):
             if not is_list(getattr(self, name)):
-                raise ValueError(f"{name} is {getattr(self, name)!r}; it is a list of exception classes")
+                raise ValueError(f"{name} must be a list of exception classes, not {getattr(self, name)!r}")
         if not isinstance(self.rules, Mapping):
             raise ValueError(  # noqa: TRY004  # as for all faults of a policy
-                f"rules is {self.rules!r}; it is a dict of exception classes and strategies"
+                f"rules must be a dict of exception classes and strategies, not {self.rules!r}"
             )
         routes: Any = self.dead_topics
         if not isinstance(routes, Mapping) or not all(isinstance(one, str) for one in routes.values()):
             raise ValueError(
-                f"dead_topics is {routes!r}; it has topics by exception class, such as "
-                '{LookupError: "orders.unknown"}'
+                "dead_topics must be a dict of exception classes and topics, such as "
+                f'{{LookupError: "orders.unknown"}}, not {routes!r}'
             )
         for name in ("fatal", "outage", "rules", "dead_topics"):
             for kind in getattr(self, name):
                 if not isinstance(kind, type) or not issubclass(kind, BaseException):
                     raise ValueError(  # noqa: TRY004  # as for all faults of a policy
-                        f"{name} has {kind!r}, which is not an exception class"
+                        f"{name}: {kind!r} is not an exception class"
                     )
         for name, value in (("strategy", self.strategy), *(("rules", strategy) for strategy in self.rules.values())):
             if not isinstance(value, STRATEGIES):
                 raise ValueError(  # noqa: TRY004  # as for all faults of a policy
-                    f"{name} has {value!r}, which is not a strategy: use RetryTopics(…), RetryHere(…), RetryForever() "
-                    "or Ignore()"
+                    f"{name}: {value!r} is not a strategy; use RetryTopics(…), RetryHere(…), RetryForever() or Ignore()"
                 )
         if self.limit is not None and not isinstance(self.limit, Limit):
-            raise ValueError(f"limit is {self.limit!r}; it is a Limit")
+            raise ValueError(f"limit must be a Limit, not {self.limit!r}")
         for name in ("decode", "scrub"):
             if getattr(self, name) is not None and not callable(getattr(self, name)):
-                raise ValueError(f"{name} is {getattr(self, name)!r}; it is a function")
+                raise ValueError(f"{name} must be a function, not {getattr(self, name)!r}")
 
     @cached_property
     def layout(self) -> Layout:

@@ -236,7 +236,7 @@ class Runner:
         self._caller = caller_of(policy, handler)
         self._dead_caller = None if dead is None else DeadCaller(policy, dead)
         if workers < 1:
-            raise ValueError(f"workers is {workers}; it may be 1 or more")
+            raise ValueError(f"workers must be at least 1, not {workers}")
         self._worker_count = workers
         self._loop = loop
         self._on_alarm = on_alarm
@@ -779,7 +779,9 @@ def doubt_text(doubt: Doubt) -> str:
     """
     where = f"{doubt.partition}, offsets {doubt.first} to {doubt.until - 1}"
     if doubt.over:
-        return f"{where}: processed after the unclean shutdown; back to full speed"
+        return (
+            f"{where}: the records in doubt after the unclean shutdown are processed; the member is at full speed again"
+        )
     suspects = f"; {doubt.suspects} were being processed then and are retried one at a time" if doubt.suspects else ""
     return (
         f"{where}: the previous member did not shut down cleanly, and one of these records may be the cause; "

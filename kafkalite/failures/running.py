@@ -127,11 +127,13 @@ def _client_of(client: str, consumer: Any, options: Mapping[str, Any]) -> str:
         packages = [kind.__module__.partition(".")[0] for kind in type(consumer).__mro__]
         client = next((PACKAGES[name] for name in packages if name in PACKAGES), KAFKALITE)
     if client not in CLIENTS:
-        raise ValueError(f"client is {client!r}; it may be {', '.join(map(repr, CLIENTS))}")
+        raise ValueError(f"client must be one of {', '.join(map(repr, CLIENTS))}, not {client!r}")
     if client == KAFKALITE and consumer is not None:
-        raise ValueError("consumer is for other clients: name one with client=, such as client='kafka-python'")
+        raise ValueError(
+            "consumer= is for other clients than kafkalite's; name the client, such as client='kafka-python'"
+        )
     if client != KAFKALITE and options:
-        raise ValueError(f"{', '.join(options)} are options of kafkalite's client: use consumer= for {client}")
+        raise ValueError(f"{', '.join(options)} apply only to kafkalite's client; for {client}, set them in consumer=")
     return client
 
 

@@ -136,7 +136,7 @@ def faults(policy: Policy, client: Client) -> Iterator[str]:
             yield f"{need.name} cannot be checked: {error.message} ({error.name})"
             continue
         if there < need.partitions:
-            yield f"{need.name} has {there} partitions but needs {need.partitions}, as many as its source"
+            yield f"{need.name} has {there} partitions but needs {need.partitions}, like its source topic"
         values = {entry.name: entry.value or "" for entry in entries}
         for name, value in need.settings.items():
             said = setting_fault(need.name, name, values.get(name, ""), value)

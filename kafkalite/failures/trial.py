@@ -117,9 +117,13 @@ def messages_of(policy: Policy, records: Iterable[Message | bytes | None]) -> li
             raise TypeError(f"{record!r} is not a record: pass bytes, None for a tombstone, or a Message")
         place = TopicPartition(message.topic, message.partition)
         if message.topic not in policy.topics:
-            raise ValueError(f"a record is of topic {message.topic!r}; the policy has {list(policy.topics)}")
+            raise ValueError(
+                f"a record has topic {message.topic!r}, but the topics of the policy are {list(policy.topics)}"
+            )
         if message.offset < ends[place]:
-            raise ValueError(f"offset {message.offset} of {place} follows offset {ends[place] - 1}")
+            raise ValueError(
+                f"offset {message.offset} of {place} follows offset {ends[place] - 1}; offsets must increase"
+            )
         ends[place] = message.offset + 1
         found.append(message)
     return found
@@ -140,7 +144,7 @@ class Trial:
         dead: Callable[..., Any] | None = None,
     ) -> None:
         if not 1 <= attempts_max <= ATTEMPTS_MAX:
-            raise ValueError(f"attempts_max is {attempts_max}; it may be 1 to {ATTEMPTS_MAX}")
+            raise ValueError(f"attempts_max must be from 1 to {ATTEMPTS_MAX}, not {attempts_max}")
         self._policy = policy
         self._caller = caller_of(policy, handler)
         self._dead_caller = None if dead is None else DeadCaller(policy, dead)

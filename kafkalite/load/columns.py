@@ -72,7 +72,7 @@ class Conflict(NamedTuple):
     found: str
 
     def __str__(self) -> str:
-        return f"column {self.path} is {self.table} in the table and {self.found} here"
+        return f"column {self.path} is {self.found} here, but {self.table} in the table"
 
 
 # --- one schema -------------------------------------------------------------------------------------------------------

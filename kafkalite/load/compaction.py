@@ -61,7 +61,7 @@ def compact(
     try:
         old = {path for path in state.outdated if footer_of(target.storage, path) != wanted[state.files[path].topic]}
     except FileNotFoundError as error:
-        raise LoadError(f"another compaction of {target.location} is running; run this one again") from error
+        raise LoadError(f"another compaction of {target.location} has replaced files; run the command again") from error
     for group in groups(state.files.values(), file_size, old):
         compact_group(target, group, done, grace_s, codec)
     done.seconds = time.monotonic() - began

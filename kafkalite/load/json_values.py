@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 ERROR: Final = "json_error"
 EXCEPTION: Final = "json.JSONDecodeError"
-NO_TEXT: Final = "it is not valid UTF-8"
-NO_JSON: Final = "it is not JSON of the schema"
+NO_TEXT: Final = "the value is not valid UTF-8"
+NO_JSON: Final = "the value is not JSON of the schema"
 REASON_SIZE_MAX: Final = 500
 RUN_COUNT: Final = 500
 """Values of a run: a bad value sends this many values to the slower parser."""
@@ -242,7 +242,7 @@ def parse_columns(text: str) -> Columns:
     tokens = list(tokens_of(text))
     fields = fields_of(tokens, text)
     if tokens:
-        raise ColumnsError(f"columns {text!r} end at {tokens[0]!r}; write them as 'id BIGINT, name STRING'")
+        raise ColumnsError(f"columns {text!r}: unexpected {tokens[0]!r}; write them as 'id BIGINT, name STRING'")
     return fields
 
 
@@ -252,7 +252,7 @@ def tokens_of(text: str) -> Iterator[str]:
     while text[at:].strip():
         found = TOKEN.match(text, at)
         if found is None:
-            raise ColumnsError(f"columns {text!r} are not understood at {text[at:].strip()!r}")
+            raise ColumnsError(f"columns {text!r}: cannot parse {text[at:].strip()!r}")
         yield found[1]
         at = found.end()
 
@@ -267,7 +267,7 @@ def fields_of(tokens: list[str], text: str) -> Columns:
         if tokens[:1] == [":"]:
             tokens.pop(0)
         if name in {field.name for field in fields}:
-            raise ColumnsError(f"columns {text!r} have {name!r} twice")
+            raise ColumnsError(f"columns {text!r}: {name!r} occurs twice")
         fields.append(Column(name, type_of(tokens, text)))
         skip_remarks(tokens, text)
         if tokens[:1] != [","]:
@@ -292,7 +292,7 @@ def type_of(tokens: list[str], text: str) -> ColumnType:
     if name in OF_SPARK:
         raise OnlySpark(name.upper())
     if name not in {"array", "map", "struct"}:
-        raise ColumnsError(f"columns {text!r} have an unknown type {name!r}; expected one of {', '.join(TYPES)}, …")
+        raise ColumnsError(f"columns {text!r}: unknown type {name!r}; expected one of {', '.join(TYPES)}, …")
     expect(tokens, text, "<")
     if name == "struct":
         kind: ColumnType = Struct(fields_of(tokens, text))
@@ -311,12 +311,12 @@ def type_of(tokens: list[str], text: str) -> ColumnType:
 def take(tokens: list[str], text: str, what: str) -> str:
     """Take the next name."""
     if not tokens or tokens[0] in "<>,:()":
-        raise ColumnsError(f"columns {text!r} lack {what}; write them as 'id BIGINT, name STRING'")
+        raise ColumnsError(f"columns {text!r}: {what} is missing; write them as 'id BIGINT, name STRING'")
     return tokens.pop(0)
 
 
 def expect(tokens: list[str], text: str, sign: str) -> None:
     """Take the next sign."""
     if tokens[:1] != [sign]:
-        raise ColumnsError(f"columns {text!r} lack {sign!r}")
+        raise ColumnsError(f"columns {text!r}: {sign!r} is missing")
     tokens.pop(0)

@@ -217,7 +217,7 @@ def joined(topic: str, one: Columns, other: Columns) -> Columns:
     """Return a table's columns merged with those of a task. LoadError if they conflict."""
     columns, conflicts = merged(one, other)
     if conflicts:
-        raise LoadError(f"the records of {topic} do not fit together: {conflicts[0]}")
+        raise LoadError(f"the columns of {topic} conflict: {conflicts[0]}")
     return columns
 
 
@@ -238,5 +238,6 @@ def require_load(on_data_loss: str, commit_size: int) -> None:
     """Raise ValueError for invalid settings of a load."""
     if on_data_loss not in LOSSES or commit_size < 1:
         raise ValueError(
-            f"on_data_loss must be {' or '.join(LOSSES)} (is {on_data_loss!r}), commit_size above 0 ({commit_size})"
+            f"on_data_loss must be {' or '.join(LOSSES)} (not {on_data_loss!r}), and commit_size above 0 "
+            f"(not {commit_size})"
         )

@@ -98,7 +98,7 @@ class LocalDisk:
                 except BlockingIOError:
                     if time.monotonic() > deadline:
                         raise LoadError(
-                            f"another load keeps {self.location} locked; stop it or wait for its end"
+                            f"another load has locked {self.location}; stop it or wait until it ends"
                         ) from None
                     time.sleep(LOCK_POLL_S)
                 else:

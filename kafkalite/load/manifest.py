@@ -48,7 +48,7 @@ SNAPSHOT_EVERY: Final = 50
 """Changes between snapshots: the most that a reader reads. Twice as many are kept."""
 READ_ATTEMPTS: Final = 20
 """Attempts of a reader whose manifests are deleted while it reads them."""
-OVERTAKEN: Final = "another load took over {}, so this one published nothing; run it again"
+OVERTAKEN: Final = "another load has taken over {}, so this one published nothing; run it again"
 LOCK_TIMEOUT_S: Final = 600.0
 """How long a writer waits for another one."""
 

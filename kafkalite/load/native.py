@@ -100,7 +100,7 @@ def load(
     if letters is not None and (values is None or not values.aside):
         raise ValueError('dead_letters needs values: AvroValues or JsonValues with mode "dlq"')
     if (client is None) == (bootstrap_servers is None):
-        raise ValueError("give either a client or bootstrap_servers")
+        raise ValueError("pass either client or bootstrap_servers")
     target = path if isinstance(path, Target) else Target(path)
     own = Client(bootstrap_servers) if bootstrap_servers is not None else None
     try:

@@ -291,7 +291,7 @@ class WebHdfs:
                     self.remove(stale)
                 continue
             if time.monotonic() > deadline:
-                raise LoadError(f"another load keeps {self.location} locked; stop it or wait for its end")
+                raise LoadError(f"another load has locked {self.location}; stop it or wait until it ends")
             time.sleep(POLL_S)
 
     def _holder(self, name: str) -> dict[str, Any]:

@@ -567,7 +567,7 @@ class Mirror:
             self._forget(name)
         self._targets.forget(name)
         row = self.states.leave(name, reason)
-        self._note(f"topic {name} is left behind: {reason}")
+        self._note(f"topic {name} cannot be copied now and is left behind: {reason}")
         self._write_if_possible(lambda: self._progress.write_state(self._producer, name, row))
 
     def _recover(self, names: Iterable[str]) -> None:
@@ -649,7 +649,7 @@ class Mirror:
                 topic.name,
                 f"it was deleted and recreated in the source after {read[0]} was copied up to offset "
                 f"{self._reached[read[0]].offset}; --on-data-loss {REWIND} or {RESTART} copies the new topic from its "
-                "beginning, after what the target has",
+                "beginning and appends it to the target's topic",
             )
             return False
         try:

@@ -91,7 +91,7 @@ class MirrorStatus:
         mirror = self._mirror
         rows = {} if mirror is None else mirror.states.rows
         return [
-            f"mirror {self._name} of {self._source} has left topic {topic} behind: {row.reason}"
+            f"mirror {self._name} of {self._source} cannot copy topic {topic}: {row.reason}"
             for topic, row in sorted(rows.items())
         ]
 
@@ -111,14 +111,14 @@ class MirrorStatus:
         behind = {} if mirror is None else mirror.states.rows
         followed = set() if mirror is None else set(mirror.copied.topics)
         up = {topic: int(topic not in behind) for topic in followed | behind.keys()}
-        text = "1 while the topic is copied, 0 once it is left behind."
+        text = "1 while the topic is copied, 0 while it cannot be copied."
         yield Family("kafkalite_mirror_topic_up", "gauge", text, self._rows(up))
         if behind:
             rows = [(labels(mirror=self._name, topic=name, error=row.reason), 1) for name, row in behind.items()]
             yield Family(
                 "kafkalite_mirror_topic_error_info",
                 "gauge",
-                "Always 1; the label has the reason why the topic is left behind.",
+                "Always 1; the label has the reason why the topic cannot be copied.",
                 rows,
             )
         yield Family(

@@ -87,7 +87,7 @@ def plan(
     chosen = sorted(set(movable))
     unknown = goal.brokers - racks.keys()
     if unknown:
-        raise PlanError(f"no such broker in service: {', '.join(map(str, sorted(unknown)))}")
+        raise PlanError(f"no running broker has id {', '.join(map(str, sorted(unknown)))}")
     board = _Board(racks, goal, {key: list(replicas) for key, replicas in present.items()})
     for key in chosen:
         _check_count(key, present[key], goal)

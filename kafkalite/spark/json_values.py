@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 DECODED, ERROR = "decoded", "json_error"
 RAW: Final = "_kafkalite_not_decoded"
 WITNESS: Final = "_kafkalite_checked"
-NO_TEXT: Final = "it is not valid UTF-8"
-NO_JSON: Final = "it is not JSON of the schema"
+NO_TEXT: Final = "the value is not valid UTF-8"
+NO_JSON: Final = "the value is not JSON of the schema"
 
 
 def decode_json(frame: DataFrame, schema: str, *, column: str = "value", mode: str = "failfast") -> DataFrame:

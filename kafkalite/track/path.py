@@ -149,5 +149,5 @@ def letters_of(
         whys = [search.ended_by] if search.ended_by else whys
         if whys and remark is not None:
             more = f"; and {len(whys) - REMARKS_MAX} more partitions" if len(whys) > REMARKS_MAX else ""
-            remark(f"letters of records of {name} may be missing: {'; '.join(whys[:REMARKS_MAX])}{more}")
+            remark(f"dead letters of {name} may be missing: {'; '.join(whys[:REMARKS_MAX])}{more}")
     return found

@@ -289,7 +289,7 @@ def test_what_cannot_begin_says_so(live: Broker, offline: Broker, capsys: pytest
         (["--offline", offline.bootstrap_servers, "--mirror", "a b"], "'a b' is not a valid mirror name"),
         (
             ["--offline", offline.bootstrap_servers, "--mirror", "never"],
-            "the target has no progress of a mirror named never",
+            "no mirror named never has stored progress in the target",
         ),
         (["--offline", "x:y"], "--offline: 'x:y' is not host:port"),
         (["--topics", "("], "--topics: "),
@@ -318,7 +318,7 @@ def test_an_audit_that_judged_nothing_is_not_complete(
         assert err.count("\n") == 1, err
         return err
 
-    assert "no audit messages count a topic that matches no[.]such" in told("no[.]such")
+    assert "no producer has reported counts for a topic that matches no[.]such" in told("no[.]such")
     outside = ("unjudged", "--since", "2020-01-01", "--until", "2020-01-02")
     assert "nothing to compare: no window of 1 topic in the requested time" in told(*outside)
     now = round(time.time() * 1000)

@@ -175,8 +175,8 @@ def test_a_redrive_is_delayed_and_sends_no_more_than_its_rate(
     assert all(at >= due[value] for value, at in handled)
     at = ("-b", broker.bootstrap_servers)
     for words, error in (
-        (("--delay", "2 d"), "1 day at most"),
-        (("--delay", "1 s", "--to", "main"), "only a group's own retry topic can delay letters"),
+        (("--delay", "2 d"), "at most 1 day"),
+        (("--delay", "1 s", "--to", "main"), "only redrives to the group's retry topic can be delayed"),
         (("--delay", "soon"), "'soon' is not a duration"),
     ):
         capsys.readouterr()

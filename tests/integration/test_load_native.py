@@ -305,7 +305,7 @@ def test_json_values_and_a_type_that_does_not_fit(
     letters = read_all(client, bad)
     assert [value for value, _ in letters] == [b'{"id": "one"}', b"[]", b'{"id": "two", "tags": []}']
     assert main(["letters", "list", "kafkalite-load", "-b", kafka_broker.bootstrap_servers, "-t", bad]) == 0
-    assert "column decoded.id is int32 in the table and string here" in capsys.readouterr().out
+    assert "column decoded.id is string here, but int32 in the table" in capsys.readouterr().out
 
 
 def test_flattened_values_in_folders_of_a_column(

@@ -205,7 +205,7 @@ def test_a_turn_that_was_lost_publishes_nothing(
 @pytest.mark.slow
 def test_two_writers_take_turns(hdfs: MiniHdfs, tmp_path: Path) -> None:
     place = hdfs.url(f"/{tmp_path.name}")
-    second = pytest.raises(LoadError, match="another load keeps")
+    second = pytest.raises(LoadError, match="another load has locked")
     with Target(place).writing(), second, Target(place, lock_timeout_s=0).writing():
         pytest.fail("two writers at a time")
     add(place, range(10))

@@ -100,7 +100,7 @@ def test_records_that_the_target_refuses_hold_up_their_topic_alone(
     spoil(*clients)
     assert copy(source, target, "-e", "--topics", "good|bad") == 1
     error = capsys.readouterr().err
-    assert "topic bad is left behind: " in error
+    assert "topic bad cannot be copied now and is left behind: " in error
     assert why in error
     assert "these topics could not be copied and were left behind: bad" in error
     assert [count(clients[1], "good", partition) for partition in range(2)] == [50, 50]
@@ -124,7 +124,10 @@ def test_records_before_damage_are_copied(
             client.produce("good", 0, [b"v"] * 10)
         for _ in range(2):
             assert copy(source, target, "-e", "--topics", "good|bad") == 1
-            assert "topic bad is left behind: bad-0: the broker reports a corrupt batch" in capsys.readouterr().err
+            assert (
+                "topic bad cannot be copied now and is left behind: bad-0: the broker reports a corrupt batch"
+                in capsys.readouterr().err
+            )
             with Client(target.bootstrap_servers) as client:
                 assert (count(client, "good"), count(client, "bad")) == (10, 1000)
         row = status(target, capsys, "--from", source.bootstrap_servers, "--name", "m")["bad"]
@@ -141,7 +144,7 @@ def test_a_name_that_collides_with_a_topic_of_the_target(
         assert copy(source, target, "-e", "--topics", "good|b[.]ad") == 1
     finally:
         one.admin.delete_topic("b.ad")
-    assert "topic b.ad is left behind: " in capsys.readouterr().err
+    assert "topic b.ad cannot be copied now and is left behind: " in capsys.readouterr().err
     assert count(two, "good") == 50
 
 
@@ -155,7 +158,7 @@ def test_a_name_that_is_too_long_with_the_prefix(
         assert copy(source, target, "-e", "--prefix", "one.two.", "--topics", "good|x+") == 1
     finally:
         one.admin.delete_topic(name)
-    assert f"topic {name} is left behind: " in capsys.readouterr().err
+    assert f"topic {name} cannot be copied now and is left behind: " in capsys.readouterr().err
     assert count(two, "one.two.good") == 50
 
 
@@ -179,7 +182,7 @@ def test_it_is_copied_once_the_target_takes_it(
             wait_until(lambda: count(two, "good") == 60, READY_S, "what came meanwhile")
             assert families(page)["kafkalite_mirror_topic_up"] == {"good": 1, "bad": 0}
             assert "MESSAGE_TOO_LARGE" in str(families(page)["kafkalite_mirror_topic_error_info"])
-            assert page.left_behind()[0].startswith("mirror m of there has left topic bad behind: ")
+            assert page.left_behind()[0].startswith("mirror m of there cannot copy topic bad: ")
             two.admin.alter_topic_configs("bad", {"max.message.bytes": "100000"})
             wait_until(lambda: count(two, "bad") == 1, READY_S, "the topic")
             wait_until(lambda: not worker.states.rows, READY_S, "its recovery")
@@ -244,7 +247,9 @@ def test_transactions_that_fail_back_off(clients: tuple[Client, Client], monkeyp
 def test_status_of_a_mirror_that_never_was(target: Broker, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["mirror", "status", "--to", target.bootstrap_servers]) == 0
     assert main(["mirror", "status", "--to", target.bootstrap_servers, "--name", "none"]) == 2
-    assert capsys.readouterr().err == "kafkalite: the target has no progress of a mirror named none; check --name\n"
+    assert (
+        capsys.readouterr().err == "kafkalite: no mirror named none has stored progress in the target; check --name\n"
+    )
 
 
 @pytest.mark.parametrize("flags", [["--to", "a:1"], ["--to", "a:1", "--from", "b:1"], ["status"]])

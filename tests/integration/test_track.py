@@ -406,7 +406,7 @@ def test_letters_are_found_though_the_clock_of_their_origin_was_ahead_and_those_
     monkeypatch.setattr("kafkalite.track.path.LETTERS_MAX", 1)
     whole_path(client, hits, remarks.append)
     assert len(remarks) == 1
-    assert remarks[0].startswith(f"letters of records of {topic} may be missing: ")
+    assert remarks[0].startswith(f"dead letters of {topic} may be missing: ")
 
 
 def test_letters_of_spring_name_their_group_and_reason(client: Client) -> None:

@@ -67,7 +67,7 @@ def test_several_writers_in_a_batch_and_bad_messages_aside(spark, registry) -> N
             ("dlq.topic", b"t"),
             ("dlq.partition", b"0"),
             ("dlq.offset", b"%d" % number),
-            ("dlq.error", b"it does not begin with 0x00 and a schema id"),
+            ("dlq.error", b"the message does not begin with 0x00 and a schema id"),
         ]
     decoded.unpersist()
 
@@ -79,7 +79,7 @@ def test_fail_fast_and_the_way_back(spark, registry) -> None:
     back = decode_avro(messages.select("value"), registry.url, reader_schema=NEW).select("decoded.*")
     assert sorted(back.collect()) == sorted(frame.collect())
     bad = messages.selectExpr("unhex('ff') as value")
-    with pytest.raises(Exception, match="row 0: it does not begin with 0x00"):
+    with pytest.raises(Exception, match="row 0: the message does not begin with 0x00"):
         decode_avro(bad, registry.url, reader_schema=NEW).collect()
 
 

@@ -90,7 +90,7 @@ def test_a_bad_record_is_one_sentence(
     assert (done.returncode, done.stdout) == (2, ""), done.stderr[-4000:]
     assert (
         done.stderr
-        == f"kafkalite: offset 1 of {kafka_topic}-0 cannot be decoded: it is not JSON of the schema id INT\n"
+        == f"kafkalite: offset 1 of {kafka_topic}-0 cannot be decoded: the value is not JSON of the schema id INT\n"
     )
 
 

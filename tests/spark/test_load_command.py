@@ -151,7 +151,7 @@ def test_a_bad_record_is_one_line_and_nothing_else(
     finally:
         process.kill()
         process.wait()
-    said = f"offset 1 of {kafka_topic}-0 cannot be decoded: it is not JSON of the schema id INT"
+    said = f"offset 1 of {kafka_topic}-0 cannot be decoded: the value is not JSON of the schema id INT"
     assert (process.returncode, out, (tmp_path / "errors").read_text()) == (2, "", f"kafkalite: {said}\n")
     assert "Spark" in (tmp_path / "log").read_text()
 

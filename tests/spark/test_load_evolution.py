@@ -131,14 +131,14 @@ def test_a_value_that_does_not_fit_is_a_dead_letter(
     ]
     assert values(load.read(spark, tmp_path)) == expected
     rows = load.dataset(tmp_path).to_table().sort_by("offset").to_pylist()
-    assert rows[-1]["json_error"] == "column decoded.who is struct<name: string> in the table and string here"
+    assert rows[-1]["json_error"] == "column decoded.who is string here, but struct<name: string> in the table"
     good = [first[0], second[0], b'{"id": 3}'] if keep_values else [None] * 3
     assert [row["value"] for row in rows] == [*good, b'{"id": 4, "who": "me"}'], "bad values keep their bytes"
     (_, not_json), *misfits = letters_of(client, bad)
-    assert not_json.startswith("it is not JSON of the schema")
+    assert not_json.startswith("the value is not JSON of the schema")
     assert misfits == [
-        (second[1], "column decoded.id is int32 in the table and string here"),
-        (second[2], "column decoded.who is struct<name: string> in the table and string here"),
+        (second[1], "column decoded.id is string here, but int32 in the table"),
+        (second[2], "column decoded.who is string here, but struct<name: string> in the table"),
     ]
     with pytest.raises(load.LoadError, match=r"offset 8 of .* does not fit: column decoded.id is int64 in the table"):
         run("id STRING", b'{"other": 5}', b'{"id": "five"}')

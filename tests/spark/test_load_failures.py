@@ -62,7 +62,7 @@ def test_a_bad_json_value(command, client: Client, kafka_topic: str, tmp_path: P
     words = ["-t", kafka_topic, "--engine", engine, "--json-schema", "id BIGINT"]
     status, out, err = command(*words)
     assert (status, out) == (EXIT_USAGE, "")
-    wanted = f"kafkalite: offset 1 of {kafka_topic}-0 cannot be decoded: it is not JSON of the schema id BIGINT"
+    wanted = f"kafkalite: offset 1 of {kafka_topic}-0 cannot be decoded: the value is not JSON of the schema id BIGINT"
     assert err == [wanted]
     letters = f"{kafka_topic}-bad"
     status, out, err = command(
@@ -80,7 +80,7 @@ def test_a_bad_json_value(command, client: Client, kafka_topic: str, tmp_path: P
         (
             TopicPartition(kafka_topic, 0),
             n,
-            "it is not valid UTF-8" if n == 4 else "it is not JSON of the schema id BIGINT",
+            "the value is not valid UTF-8" if n == 4 else "the value is not JSON of the schema id BIGINT",
         )
         for n in JSON_BAD
     ]
@@ -93,7 +93,7 @@ def test_json_columns_of_any_frame(spark) -> None:
     rows = decode_json(frame, "id INT", mode="permissive").collect()
     assert [(row.decoded and row.decoded.id, row.json_error) for row in rows] == [
         (1, None),
-        (None, "it is not JSON of the schema id INT"),
+        (None, "the value is not JSON of the schema id INT"),
         (None, None),
     ]
     with pytest.raises(Exception, match="a value cannot be decoded: it is not JSON"):
@@ -118,7 +118,7 @@ def test_bad_avro_values_of_several_topics(
                 client.produce(topic, 0, [*good[:3], b"garbage", good[3]] if topic == topics[0] else good)
         options = ["-t", topics[0], "-t", topics[1], "--avro", registry.url]
         status, out, err = command(*options, "--json")
-        said = f"offset 3 of {topics[0]}-0 cannot be decoded: it does not begin with 0x00 and a schema id"
+        said = f"offset 3 of {topics[0]}-0 cannot be decoded: the message does not begin with 0x00 and a schema id"
         assert status == EXIT_USAGE
         assert err == [
             f"kafkalite: could not load {topics[0]}: {said}",

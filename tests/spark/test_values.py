@@ -68,7 +68,7 @@ def test_json_fields_are_columns(spark, kafka_broker: Broker, orders: str) -> No
         None: None, "u9": 0.5, **{f"u{user}": sum(n for n in good if n % 5 == user) for user in range(5)},
     }  # fmt: skip
     bad = frame.where("value_error IS NOT NULL").select("offset", "value", "value_error").collect()
-    assert [tuple(row) for row in bad] == [(20, None, f"it is not JSON of the schema {SCHEMA}")]
+    assert [tuple(row) for row in bad] == [(20, None, f"the value is not JSON of the schema {SCHEMA}")]
     (last,) = frame.where("partition = 1").selectExpr("unix_timestamp(value.at) AS at", "value.tags").collect()
     assert (last["at"], last["tags"]) == (1767323045, ["a", None])
 
@@ -90,7 +90,7 @@ def test_failfast_names_the_record(spark, kafka_broker: Broker, orders: str) -> 
     with pytest.raises(Exception, match="cannot be decoded") as caught:
         frame.write.format("noop").mode("overwrite").save()
     assert sentence_of(caught.value) == (
-        f"offset 20 of {orders}-0 cannot be decoded: it is not JSON of the schema {SCHEMA}"
+        f"offset 20 of {orders}-0 cannot be decoded: the value is not JSON of the schema {SCHEMA}"
     )
 
 
@@ -143,7 +143,7 @@ def test_avro_fields_are_columns(spark, kafka_broker: Broker, registry, avro_top
     counts = {row["user"]: row["count"] for row in frame.groupBy("value.user").count().collect()}
     assert counts == {"?": COUNT, None: 1, "u0": COUNT // 3, "u1": COUNT // 3, "u2": COUNT // 3}
     (bad,) = frame.where("value_error IS NOT NULL").select("offset", "value_error").collect()
-    assert tuple(bad) == (COUNT, "it does not begin with 0x00 and a schema id")
+    assert tuple(bad) == (COUNT, "the message does not begin with 0x00 and a schema id")
     assert frame.where("value.id != IF(offset < 3000, offset, offset - 1)").count() == 0
     some = reader(spark, kafka_broker, avro_topic, value_format="avro", value_registry=registry.url)
     assert some.schema("value STRUCT<user STRING>").load().where("value.user = 'u1'").count() == COUNT // 3

@@ -26,17 +26,17 @@ NEEDED: Final = {
 }
 """Setting, with underscores → the values that a member accepts."""
 WHY: Final = {
-    "enable_auto_commit": "the policy commits offsets",
-    "isolation_level": "what an aborted transaction has written is not handled",
-    "auto_offset_reset": "the first records of a topic would be skipped",
+    "enable_auto_commit": "the member commits offsets itself",
+    "isolation_level": "records of aborted transactions must not be handled",
+    "auto_offset_reset": "otherwise the first records of a topic are skipped",
 }
 INSTEAD: Final = {
-    "key_deserializer": "keys stay bytes",
-    "value_deserializer": "use the policy's decode=",
-    "key_serializer": "keys stay bytes",
-    "value_serializer": "values stay bytes",
-    "transactional_id": "name the member with member=",
-    "topics": "topics are the policy's",
+    "key_deserializer": "keys are passed as bytes; remove it",
+    "value_deserializer": "use decode= of the policy instead",
+    "key_serializer": "keys are passed as bytes; remove it",
+    "value_serializer": "values are passed as bytes; remove it",
+    "transactional_id": "set member= instead, the name of the member",
+    "topics": "the topics come from the policy; remove it",
 }
 """Settings that a member refuses → what to use instead."""
 
@@ -89,7 +89,7 @@ def refuse_unfit(config: Mapping[str, Any]) -> None:
     for plain, fitting in NEEDED.items():
         name, value = values.get(plain, ("", fitting[0]))
         if str(value).lower() not in fitting:
-            faults.append(f"{name} is {value!r}: {WHY[plain]}; it has to be {fitting[0]}")
+            faults.append(f"{name} must be {fitting[0]}, not {value!r}: {WHY[plain]}")
     if faults:
         raise ValueError(". ".join(faults))
 
@@ -97,7 +97,7 @@ def refuse_unfit(config: Mapping[str, Any]) -> None:
 def require_group(given: str | None, group: str) -> None:
     """Raise ValueError if the configuration's group is not that of the policy."""
     if given not in {None, group}:
-        raise ValueError(f"the configuration has group {given!r}; the policy has group {group!r}")
+        raise ValueError(f"the configuration has group {given!r}, but the policy has group {group!r}")
 
 
 def require_no_topics(consumer: Any) -> None:

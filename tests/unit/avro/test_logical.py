@@ -150,8 +150,8 @@ def test_changes_of_meaning_are_named_by_their_place() -> None:
     old = schema("timestamp-millis", "decimal(5,2)")
     assert list(differences(schema("timestamp-millis", "decimal(7,2)"), old)) == []
     assert list(differences(schema("timestamp-micros", "decimal(5,4)"), old)) == [
-        "at is timestamp-micros and was timestamp-millis",
-        "items[].price is decimal(5, 4) and was decimal(5, 2)",
+        "at is timestamp-micros, but was timestamp-millis",
+        "items[].price is decimal(5, 4), but was decimal(5, 2)",
     ]
 
 

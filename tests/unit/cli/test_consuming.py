@@ -327,7 +327,7 @@ def test_a_value_that_is_no_avro_ends_it_behind_the_good_ones(consume: Consume, 
     status, lines, said = consume("-t", orders, "-o", "1", "-e", "--avro", registry)
     assert (status, lines) == (1, ['{"id":2,"note":null}', ""])
     assert said == (
-        f"{LEVEL}kafkalite: {orders}-0 offset 3: it does not begin with 0x00 and a schema id "
+        f"{LEVEL}kafkalite: {orders}-0 offset 3: the message does not begin with 0x00 and a schema id "
         "(use --avro-mode permissive to print such values as they are)\n"
     )
 
@@ -344,7 +344,7 @@ def test_permissive_prints_what_is_no_avro_as_it_is(consume: Consume, orders: st
     permissive = ("-t", orders, "-o", "3", "-e", "--avro", registry, "--avro-mode", "permissive")
     assert consume(*permissive)[:2] == (0, ["no avro", '{"id":3,"note":null}'])
     bad, good = (json.loads(line) for line in consume(*permissive, "--json")[1])
-    assert (bad["value"], bad["avro_error"]) == ("no avro", "it does not begin with 0x00 and a schema id")
+    assert (bad["value"], bad["avro_error"]) == ("no avro", "the message does not begin with 0x00 and a schema id")
     assert (good["value"], "avro_error" in good) == ({"id": 3, "note": None}, False)
 
 

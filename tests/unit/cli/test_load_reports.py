@@ -87,7 +87,7 @@ def test_files_of_an_older_release_that_disagree(capsys: pytest.CaptureFixture[s
         )
     forget_schemas(tmp_path / "t")
     assert main(["load", "schema", str(tmp_path / "t")]) == EXIT_USAGE
-    error = "the files of t have columns of different types: column extra is int64 in the table and string here"
+    error = "the files of t have columns of different types: column extra is string here, but int64 in the table"
     assert error in capsys.readouterr().err
 
 

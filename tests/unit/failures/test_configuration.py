@@ -41,15 +41,23 @@ HANDED: Any = Handed()
 @pytest.mark.parametrize(
     ("make", "kind", "error"),
     [
-        (lambda: ConfluentPort({"enable.auto.commit": True}, "x"), ValueError, "the policy commits offsets"),
-        (lambda: ConfluentPort({"enable.auto.commit": "true"}, "x"), ValueError, "it has to be false"),
+        (lambda: ConfluentPort({"enable.auto.commit": True}, "x"), ValueError, "the member commits offsets itself"),
+        (
+            lambda: ConfluentPort({"enable.auto.commit": "true"}, "x"),
+            ValueError,
+            "enable.auto.commit must be false, not 'true'",
+        ),
         (lambda: ConfluentPort({"auto.offset.reset": "latest"}, "x"), ValueError, "the first records of a topic"),
-        (lambda: ConfluentPort({"transactional.id": "mine"}, "x"), ValueError, "name the member with member="),
+        (
+            lambda: ConfluentPort({"transactional.id": "mine"}, "x"),
+            ValueError,
+            "set member= instead, the name of the member",
+        ),
         (lambda: ConfluentPort(Consumer({"group.id": "billing"}), "x"), TypeError, "pass its configuration instead"),
-        (lambda: KafkaPythonPort({"isolation_level": "read_uncommitted"}, "x"), ValueError, "has to be read_committed"),
-        (lambda: KafkaPythonPort({"value_deserializer": int}, "x"), ValueError, "use the policy's decode="),
+        (lambda: KafkaPythonPort({"isolation_level": "read_uncommitted"}, "x"), ValueError, "must be read_committed"),
+        (lambda: KafkaPythonPort({"value_deserializer": int}, "x"), ValueError, "use decode= of the policy instead"),
         (lambda: KafkaPythonPort({"bootstrap.servers": "x"}, "x"), TypeError, "did you mean bootstrap_servers?"),
-        (lambda: AioPort({"key_deserializer": int}), ValueError, "keys stay bytes"),
+        (lambda: AioPort({"key_deserializer": int}), ValueError, "keys are passed as bytes"),
         (lambda: AioPort({"loop": None}), TypeError, "the configuration has no loop"),
         (lambda: AioPort(HANDED), TypeError, "must be an AIOKafkaConsumer or a dict"),
         (lambda: KafkaPythonPort(HANDED, "x"), TypeError, "must be a KafkaConsumer or a dict"),
@@ -102,7 +110,7 @@ def test_settings_go_to_who_knows_them() -> None:
     "port", [ConfluentPort({"group.id": "x"}, "t"), KafkaPythonPort({"group_id": "x"}, "t"), AioPort({"group_id": "x"})]
 )
 def test_another_group_than_the_policys_is_refused(port: ConfluentPort | KafkaPythonPort | AioPort) -> None:
-    with pytest.raises(ValueError, match="has group 'x'; the policy has group 'billing'"):
+    with pytest.raises(ValueError, match="has group 'x', but the policy has group 'billing'"):
         port.open("billing", ["orders"], *[lambda _: None] * 3)
     port.close()
 
@@ -110,9 +118,12 @@ def test_another_group_than_the_policys_is_refused(port: ConfluentPort | KafkaPy
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        ({"client": "java"}, "client is 'java'; it may be 'kafkalite', 'confluent-kafka', 'kafka-python', 'aiokafka'"),
-        ({"consumer": {}}, "name one with client="),
-        ({"client": "aiokafka", "fetch_size": 1}, "fetch_size are options of kafkalite's client"),
+        (
+            {"client": "java"},
+            "client must be one of 'kafkalite', 'confluent-kafka', 'kafka-python', 'aiokafka', not 'java'",
+        ),
+        ({"consumer": {}}, "name the client, such as"),
+        ({"client": "aiokafka", "fetch_size": 1}, "fetch_size apply only to kafkalite's client"),
     ],
 )
 def test_options_of_another_client_are_refused(options: dict[str, object], error: str) -> None:
@@ -130,7 +141,7 @@ def test_a_consumer_of_kafka_python_is_asked_for_what_differs_from_its_defaults(
 
     found = own_settings(Made())
     assert found["security_protocol"] == "SSL"
-    with pytest.raises(ValueError, match="enable_auto_commit is True"):
+    with pytest.raises(ValueError, match="enable_auto_commit must be false, not True"):
         divided(found, KafkaConsumer.DEFAULT_CONFIG, KafkaProducer.DEFAULT_CONFIG)
 
 
@@ -180,12 +191,18 @@ def test_each_setting_of_an_aiokafka_consumer_is_read() -> None:
 @pytest.mark.parametrize(
     ("given", "error"),
     [
-        ({"group_id": "billing"}, "offsets; it has to be false. isolation_level is 'read_uncommitted': what"),
-        ({"group_id": "billing"}, "enable_auto_commit is True: the policy commits offsets; it has to be false"),
+        (
+            {"group_id": "billing"},
+            "offsets itself. isolation_level must be read_committed, not 'read_uncommitted': records",
+        ),
+        ({"group_id": "billing"}, "enable_auto_commit must be false, not True: the member commits offsets itself"),
         ({**NEEDED}, "the consumer has no group_id"),
         ({**NEEDED, "group_id": "billing", "topics": ["orders"]}, "the policy sets the topics"),
-        ({**NEEDED, "group_id": "billing", "auto_offset_reset": "latest"}, "auto_offset_reset is 'latest'"),
-        ({**NEEDED, "group_id": "billing", "value_deserializer": int}, "use the policy's decode="),
+        (
+            {**NEEDED, "group_id": "billing", "auto_offset_reset": "latest"},
+            "auto_offset_reset must be earliest, not 'latest'",
+        ),
+        ({**NEEDED, "group_id": "billing", "value_deserializer": int}, "use decode= of the policy instead"),
     ],
 )
 def test_an_aiokafka_consumer_that_cannot_serve_is_refused(given: dict[str, Any], error: str) -> None:

@@ -161,8 +161,8 @@ def yields(letter: object) -> object:
     [
         ({"strategy": failures.Ignore()}, lambda letter: None, "would get no dead letters"),
         ({"strategy": failures.RetryForever()}, lambda letter: None, "would get no dead letters"),
-        ({"retry": ["1 s"]}, lambda: None, "takes no record"),
-        ({"retry": ["1 s"]}, yields, "has a yield"),
+        ({"retry": ["1 s"]}, lambda: None, "has no parameter for the record"),
+        ({"retry": ["1 s"]}, yields, "is a generator function"),
         ({"retry": ["1 s"], "moves": "at least once"}, two, "needs moves='exactly once'"),
     ],
 )

@@ -87,12 +87,12 @@ def test_an_unknown_argument_is_refused_with_its_place(make: Callable[[], object
         ({"retry": "1 s"}, "retry must be a list of 1 to 1000 delays, such as ['1 s'], not '1 s'"),
         ({"retry": []}, "a list of 1 to"),
         ({"retry": ["soon"]}, "retry: 'soon' is not a duration"),
-        ({"strategy": ["1 s"]}, "strategy has ['1 s'], which is not a strategy"),
-        ({"retry": ["1 s"], "fatal": ["LookupError"]}, "fatal has 'LookupError', which is not an exception class"),
-        ({"retry": ["1 s"], "rules": {KeyError: "1 s"}}, "rules has '1 s', which is not a strategy"),
-        ({"retry": ["1 s"], "limit": failures.Loss(0.1)}, "it is a Limit"),
-        ({"retry": ["1 s"], "decode": "json"}, "decode is 'json'; it is a function"),
-        ({"retry": ["1 s"], "compat": "spring"}, "compat is 'spring'; it is a list of names"),
+        ({"strategy": ["1 s"]}, "strategy: ['1 s'] is not a strategy"),
+        ({"retry": ["1 s"], "fatal": ["LookupError"]}, "fatal: 'LookupError' is not an exception class"),
+        ({"retry": ["1 s"], "rules": {KeyError: "1 s"}}, "rules: '1 s' is not a strategy"),
+        ({"retry": ["1 s"], "limit": failures.Loss(0.1)}, "limit must be a Limit, not Loss("),
+        ({"retry": ["1 s"], "decode": "json"}, "decode must be a function, not 'json'"),
+        ({"retry": ["1 s"], "compat": "spring"}, "compat must be a list of names, not 'spring'"),
         ({"retry": ["1 s"], "order": "keys"}, "order must be one of 'none', 'key', not 'keys'"),
     ],
 )
@@ -170,8 +170,8 @@ def yields(order: Message) -> object:
 @pytest.mark.parametrize(
     ("function", "error"),
     [
-        (yields, "yields has a yield: calling it would handle nothing"),
-        (lambda: None, "takes no record"),
+        (yields, "yields is a generator function, which would handle no record"),
+        (lambda: None, "has no parameter for the record"),
         (lambda order, transaction: None, "needs moves='exactly once'"),
     ],
 )
@@ -284,7 +284,7 @@ def test_outages_pause_and_undecodable_values_die_in_memory() -> None:
 @pytest.mark.parametrize(
     ("records", "error"),
     [
-        ([Message("other", 0, 0, 0, None, b"")], "a record is of topic 'other'"),
+        ([Message("other", 0, 0, 0, None, b"")], "a record has topic 'other'"),
         ([b"", Message("orders", 0, 0, 0, None, b"")], "offset 0 of orders-0 follows offset 0"),
     ],
 )

@@ -194,7 +194,7 @@ def test_a_window_slides() -> None:
     [
         ({"limit": 5}, "limit must be a table, not 5"),
         ({"limit": {"ratio": 0.1, "then": "stop"}}, "Limit has no then; it belongs to Loss and RetryHere"),
-        ({"fatal": "ValueError"}, "fatal is 'ValueError'; it is a list of exception classes"),
+        ({"fatal": "ValueError"}, "fatal must be a list of exception classes, not 'ValueError'"),
         ({"fatal": [5]}, "5 is not an exception class"),
         ({"rules": ["TimeoutError"]}, "rules must be a table"),
         ({"decode": 5}, "5 is not MODULE:NAME"),

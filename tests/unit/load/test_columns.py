@@ -83,7 +83,7 @@ def test_renames() -> None:
     again, _ = merged(renamed, (Column("d", "int64", ("c",)),))
     assert again[0] == Column("d", "int64", ("a", "c")), "and so are all older ones"
     _, (conflict,) = merged(renamed, columns(c="int64", a="string"))
-    assert str(conflict) == "column a is the old name of another column in the table and a column here"
+    assert str(conflict) == "column a is a column here, but the old name of another column in the table"
 
 
 def test_json_and_arrow_and_back() -> None:

@@ -142,7 +142,7 @@ def test_a_type_that_does_not_fit_ends_a_load_that_has_no_letters(tmp_path: Path
     add_hour(tmp_path, 0, ({"x": 1}, pa.struct([("x", pa.int64())])), {})
     with pytest.raises(
         load.LoadError,
-        match=r"offset 1 of t-0 does not fit: column decoded[.]x is int64 in the table and string here",
+        match=r"offset 1 of t-0 does not fit: column decoded[.]x is string here, but int64 in the table",
     ):
         add_hour(tmp_path, 1, ({"x": "one"}, pa.struct([("x", pa.string())])), {})
     assert load.read(tmp_path).num_rows == 1

@@ -52,7 +52,7 @@ def test_values(other: list[bytes | None]) -> None:
 )
 def test_values_do_not_make_up_for_each_other(values: list[bytes]) -> None:
     found = decoded(COLUMNS, b'{"id": 1}', *values, b'{"id": 2}')
-    assert found[1:-1] == [f"it is not JSON of the schema {COLUMNS}"] * len(values)
+    assert found[1:-1] == [f"the value is not JSON of the schema {COLUMNS}"] * len(values)
     assert [row["id"] for row in (found[0], found[-1])] == [1, 2]
 
 
@@ -67,7 +67,7 @@ def test_many_values_with_bad_ones_and_nulls() -> None:
     values[10] = values[-1] = None
     values[RUN_COUNT + 7] = b'{"id": "x"}'
     found = decoded("id BIGINT", *values)
-    assert found[RUN_COUNT + 7] == "it is not JSON of the schema id BIGINT"
+    assert found[RUN_COUNT + 7] == "the value is not JSON of the schema id BIGINT"
     assert [place for place, row in enumerate(found) if row is None] == [10, len(values) - 1]
     rest = [(place, row) for place, row in enumerate(found) if isinstance(row, dict)]
     assert len(rest) == len(values) - 3
@@ -83,7 +83,7 @@ def test_many_values_with_bad_ones_and_nulls() -> None:
     ],
 )  # fmt: skip
 def test_bad_values(value: bytes) -> None:
-    reason = f"it is not JSON of the schema {COLUMNS}"
+    reason = f"the value is not JSON of the schema {COLUMNS}"
     good = b'{"id": 7}'
     alone, beside = decoded(COLUMNS, value), decoded(COLUMNS, good, value, good)
     assert (alone, beside[1]) == ([reason], reason)
@@ -91,7 +91,7 @@ def test_bad_values(value: bytes) -> None:
 
 
 def test_other_values() -> None:
-    assert decoded("id INT", b'{"id": 1}', b"\xff", None) == [{"id": 1}, "it is not valid UTF-8", None]
+    assert decoded("id INT", b'{"id": 1}', b"\xff", None) == [{"id": 1}, "the value is not valid UTF-8", None]
     assert decoded("s STRING", b'{"s": {"a": [1, true]}}', b'{"s": 5}') == [{"s": '{"a":[1,true]}'}, {"s": "5"}]
     assert decoded("id INT", b'{\n"id": 1}\n', b' {"id": 2}') == [{"id": 1}, {"id": 2}]
     infinite = [{"x": float("inf")}, {"x": float("-inf")}]
@@ -107,7 +107,9 @@ def test_other_values() -> None:
 
 
 def test_a_load_ends_at_the_first_bad_value() -> None:
-    with pytest.raises(LoadError, match=r"^offset 6 of t-0 cannot be decoded: it is not JSON of the schema id INT$"):
+    with pytest.raises(
+        LoadError, match=r"^offset 6 of t-0 cannot be decoded: the value is not JSON of the schema id INT$"
+    ):
         decoded("id INT", b'{"id": 1}', b"bad", b"worse", mode="failfast")
     assert JsonValues("id INT", "dlq").aside == {"json_error": "json.JSONDecodeError"}
 
@@ -115,16 +117,16 @@ def test_a_load_ends_at_the_first_bad_value() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "lack a name"),
-        ("id", "lack a type"),
-        ("id INT,", "lack a name"),
-        ("id INT name STRING", "end at 'name'"),
-        ("a INT, a INT", "have 'a' twice"),
-        ("a ARRAY<INT", "lack '>'"),
-        ("a MAP<STRING>", "lack ','"),
-        ("a INT )", r"end at '\)'"),
+        ("", "a name is missing"),
+        ("id", "a type is missing"),
+        ("id INT,", "a name is missing"),
+        ("id INT name STRING", "unexpected 'name'"),
+        ("a INT, a INT", "'a' occurs twice"),
+        ("a ARRAY<INT", "'>' is missing"),
+        ("a MAP<STRING>", "',' is missing"),
+        ("a INT )", r"unexpected '\)'"),
         ("a BIGNIT", "unknown type 'bignit'; expected one of boolean"),
-        ("a INT; b INT", "are not understood at '; b INT'"),
+        ("a INT; b INT", "cannot parse '; b INT'"),
     ],
 )
 def test_columns_that_are_none(text: str, message: str) -> None:

@@ -123,7 +123,7 @@ def test_a_renamed_field_of_a_flattened_table(tmp_path: Path) -> None:
 
 def test_a_flattened_field_that_does_not_fit(tmp_path: Path) -> None:
     add(tmp_path, [{"user": {"id": 1}, "n": 1}], flatten="_")
-    text = "column user_id is int64 in the table and string here"
+    text = "column user_id is string here, but int64 in the table"
     with pytest.raises(LoadError, match=f"offset 1 of t-0 does not fit: {text}"):
         add(tmp_path, [{"user": {"id": "one"}, "n": 2}])
     add(tmp_path, [{"user": {"id": "one"}, "n": 2}, {"user": None, "n": 3}], errors="json_error")

@@ -157,5 +157,5 @@ def test_other_topics_count_and_stay() -> None:
 
 
 def test_a_broker_that_is_not_there_is_refused() -> None:
-    with pytest.raises(PlanError, match="in service: 9"):
+    with pytest.raises(PlanError, match="no running broker has id 9"):
         plan({}, [], {1: None}, Goal(brokers=frozenset({1, 9})))

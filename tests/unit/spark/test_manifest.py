@@ -147,7 +147,7 @@ def test_an_invalid_manifest_is_reported(tmp_path: Path, text: str, message: str
 
 def test_writers_take_turns(tmp_path: Path) -> None:
     with Target(tmp_path).writing():
-        with pytest.raises(LoadError, match="another load keeps"), Target(tmp_path, lock_timeout_s=0).writing():
+        with pytest.raises(LoadError, match="another load has locked"), Target(tmp_path, lock_timeout_s=0).writing():
             pytest.fail("two writers at a time")
         assert Target(tmp_path).refresh() == LoadState(), "a reader does not wait"
     load(Target(tmp_path, lock_timeout_s=0), 0)

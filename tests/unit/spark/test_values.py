@@ -84,7 +84,7 @@ def test_the_subject_of_one_topic() -> None:
     ("options", "message"),
     [
         (ValueOptions("json"), "needs option value.schema"),
-        (ValueOptions("json", "id"), "option value.schema: columns 'id' lack a type"),
+        (ValueOptions("json", "id"), "option value.schema: columns 'id': a type is missing"),
         (ValueOptions("json", "id DECIMAL(9, 2)"), "option value.schema: .* does not decode DECIMAL"),
         (ValueOptions("avro", "{", "http://r:1"), "option value.schema: the schema is not valid JSON"),
         (ValueOptions("avro", None, "r:1", "s"), "option value.registry: 'r:1' is not a schema registry URL"),
@@ -113,7 +113,7 @@ def test_json_values_and_bad_ones() -> None:
     found = rows(
         decoding, ("value", "offset", "value_error"), b'{"user": "u", "amount": 2, "x": 1}', None, b'{"user": 1', b"{}"
     )
-    reason = "it is not JSON of the schema user string, amount double"
+    reason = "the value is not JSON of the schema user string, amount double"
     assert found == [
         {"value": {"user": "u", "amount": 2.0}, "offset": 7, "value_error": None},
         {"value": None, "offset": 8, "value_error": None},
@@ -127,7 +127,7 @@ def test_failfast_names_the_record() -> None:
     assert rows(decoding, ("value",), b"{}", None) == [{"value": {"user": None, "amount": None}}, {"value": None}]
     with pytest.raises(BadValue) as caught:
         rows(decoding, ("key", "value"), b"{}", b"no", b"{")
-    reason = "it is not JSON of the schema user STRING, amount DOUBLE"
+    reason = "the value is not JSON of the schema user STRING, amount DOUBLE"
     assert str(caught.value) == f"offset 8 of t-3 cannot be decoded: {reason}"
 
 
@@ -176,7 +176,9 @@ def test_some_fields_of_avro(monkeypatch: pytest.MonkeyPatch, names: tuple[str, 
     ]
     assert [row["value"] for row in found[:3]] == [{name: row[name] for name in names} for row in everything]
     assert [row["value"] for row in found[3:]] == [None, None]
-    assert [row["value_error"] for row in found] == [None] * 4 + ["it does not begin with 0x00 and a schema id"]
+    assert [row["value_error"] for row in found] == [None] * 4 + [
+        "the message does not begin with 0x00 and a schema id"
+    ]
 
 
 def test_avro_fields_of_another_type_are_an_error() -> None:
