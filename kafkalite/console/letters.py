@@ -105,7 +105,7 @@ def require_few(client: Client, topic: str) -> None:
     count = counted(client, [client.topic(topic)])[topic]["records"]
     if count is None or count > SCANNED_MAX:
         raise BadRequestError(
-            f"a page reads at most {SCANNED_MAX:,} letters; for all of them, run: kafkalite letters list --topic "
+            f"a page reads at most {SCANNED_MAX:,} dead letters; for all of them, run: kafkalite letters list --topic "
             f"{topic}"
         )
 

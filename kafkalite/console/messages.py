@@ -260,7 +260,7 @@ def value_of(request: Request, raw: bytes | None, kind: str) -> Shown:
         try:
             documents, failed = request.documents.decode(BytesColumn.from_items([raw]))
         except (RegistryRefused, RegistryUnreachable):
-            failed = {0: "the registry does not say"}
+            failed = {0: "the registry is not available"}
         if not failed:
             text = json.dumps(documents[0], ensure_ascii=False, indent=2)
             return shown(text.encode(errors="surrogatepass"), "text")._replace(kind="avro", size=len(raw))

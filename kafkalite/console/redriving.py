@@ -53,7 +53,7 @@ def chosen_of(request: ActionRequest) -> Callable[[Entry], bool]:
     for text in named:
         partition, dash, offset = text.partition("-")
         if not dash:
-            raise BadRequestError("a letter must be given as PARTITION-OFFSET")
+            raise BadRequestError("a dead letter must be given as PARTITION-OFFSET")
         places.add((whole(partition, "partition"), whole(offset, "offset")))
     return lambda entry: (entry.partition.partition, entry.message.offset) in places
 
@@ -62,7 +62,7 @@ def group_for(client: Client, request: ActionRequest, topic: str) -> str:
     """Return the group to which a topic's letters belong. Raises BadRequestError."""
     group = request.text("group") or group_of(client, request, topic)
     if not group:
-        raise BadRequestError(f"cannot derive the group from the topic name {topic}; enter the group")
+        raise BadRequestError(f"the topic name {topic} does not contain the group; enter the group")
     return group
 
 
@@ -142,7 +142,7 @@ def resolve_action(client: Client, request: ActionRequest) -> Done:
         return {"records resolved": len(resolved.records), "dead letters remaining": resolved.left, **starts}
 
     request.bench.deed.detail["group"] = group
-    job = request.bench.desk.jobs.start("resolve", f"Resolve letters in {topic}", request.bench.deed, work)
+    job = request.bench.desk.jobs.start("resolve", f"Resolve dead letters in {topic}", request.bench.deed, work)
     return Done(f"/jobs/{job.id}", {"job": job.id})
 
 
@@ -216,7 +216,7 @@ def redrive_edited_action(client: Client, request: ActionRequest) -> dict[str, A
     offset = whole(request.values[2], "offset")
     entry = entry_at(client, request, place, offset)
     if is_masked(request, entry, LetterBox(client, "", topic).original(entry)):
-        raise ConflictError("a mask hides a part of this letter, so it cannot be edited here")
+        raise ConflictError("a mask hides a part of this dead letter, so it cannot be edited here")
     kind, text = request.choice("kind", EDITABLE), request.whole_text("value", SIZE_MAX)
     try:
         value = bytes_of(request, kind, text, "", "the value")

@@ -178,7 +178,9 @@ def reset_action(client: Client, request: ActionRequest) -> Done:
     ends = client.list_offsets(dict.fromkeys(rows, OFFSET_LATEST))
     for key, (before, after) in rows.items():
         if committed.get(key) != before:
-            raise ConflictError(f"group {group} committed another offset for {key} meanwhile; reload the page")
+            raise ConflictError(
+                f"group {group} has committed another offset for {key} in the meantime; reload the page"
+            )
         if not starts[key].offset <= after <= ends[key].offset:
             raise ConflictError(f"offset {after} of {key} does not exist any more; reload the page")
     moved = {key: after for key, (before, after) in rows.items() if after != before}

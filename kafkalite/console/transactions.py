@@ -146,7 +146,9 @@ def abort_page(client: Client, request: ActionRequest) -> dict[str, Any]:
     where, start = place_of(request)
     found = next((one for one in client.transactions.open_in(where) if one.start_offset == start), None)
     if found is None:
-        raise NotFoundError(f"no open transaction starts at offset {start} of {where}; it may have ended meanwhile")
+        raise NotFoundError(
+            f"no open transaction starts at offset {start} of {where}; it may have ended in the meantime"
+        )
     owner = next((row for row in client.transactions.list() if row.producer_id == found.producer_id), None)
     return {
         "topic": where.topic,

@@ -135,7 +135,7 @@ def test_a_letter_is_redriven_by_keyboard_and_its_job_watched(browser: Any, brok
         page.goto("/letters/dlq.billing.orders")
         page.get_by_role("checkbox", name="All letters").focus()
         page.keyboard.press("Space")
-        assert page.get_by_role("checkbox", name="Letter 0-0").is_checked()
+        assert page.get_by_role("checkbox", name="Dead letter 0-0").is_checked()
         page.get_by_role("button", name="Redrive").focus()
         page.keyboard.press("Enter")
         page.get_by_role("status").filter(has_text="done").wait_for()

@@ -166,7 +166,7 @@ def test_resolved_letters_are_gone_for_all_readers(visitor: Visitor, client: Cli
     assert client.start_offset(LETTERS, 0) == 2
     fields = {"group": "billing", "all_that_fit": True}
     assert ended(visitor, visitor.send(f"/letters/{LETTERS}/resolve", fields))["result"]["records resolved"] == 7
-    assert "No dead letters in " in visitor.get(f"/letters/{LETTERS}").text
+    assert "No unresolved dead letters in " in visitor.get(f"/letters/{LETTERS}").text
 
 
 @pytest.mark.parametrize(

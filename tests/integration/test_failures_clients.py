@@ -446,7 +446,7 @@ def test_members_that_poll_without_waiting_come_into_their_group(broker: Broker,
     ],
 )
 def test_automatic_commits_are_refused(refused: Callable[[], object]) -> None:
-    with pytest.raises(ValueError, match="the policy commits offsets"):
+    with pytest.raises(ValueError, match="the member commits offsets itself"):
         refused()
 
 

@@ -449,7 +449,7 @@ def test_the_command_prints_a_table_and_says_how_much_was_seen(broker: Broker, c
     status, out, _ = command(broker, "c-1", "--topics", topic, "--in", "header:id", "--groups")
     assert status == 0
     lines = out.splitlines()
-    assert lines[0].split() == ["TIME", "(UTC)", "AFTER", "RECORD", "KEY", "FOUND", "IN", "WHAT", "IT", "IS"]
+    assert lines[0].split() == ["TIME", "(UTC)", "AFTER", "RECORD", "KEY", "FOUND", "IN", "DETAILS"]
     assert lines[1].split() == ["2023-11-14", "22:13:20.000", f"{topic}-1-0", "\\x1b[31mk", "header:id"]
     assert lines[4].split()[:3] == [f"{topic}-1-0", f"{topic}-readers", "read"]
     assert lines[-2:] == ["1 hit in 1 records of 2 partitions of 1 topic, all read", "isolation level read_committed"]

@@ -97,7 +97,11 @@ class LogRows:
         INT, None, "Default of retention.ms where log.retention.ms is unset.", unit="minutes", low=-1
     )
     log_retention_hours: int = setting(
-        INT, 168, "Default of retention.ms where the two finer ones are unset.", unit="hours", low=-1
+        INT,
+        168,
+        "Default of retention.ms where log.retention.ms and log.retention.minutes are unset.",
+        unit="hours",
+        low=-1,
     )
     log_retention_bytes: int = setting(LONG, -1, "Default of retention.bytes.", unit="bytes", low=-1, dynamic=True)
     log_retention_policies: tuple[str, ...] = setting(

@@ -109,7 +109,7 @@ class ServerRows:
     background_threads: int = setting(
         INT,
         10,
-        "Kafka's threads for background work. Here, num.io.threads does it.",
+        "Kafka's number of threads for background work. Here, the threads of num.io.threads do this work.",
         low=1,
         dynamic=True,
         effect=NONE,
@@ -135,7 +135,7 @@ class ServerRows:
     queued_max_request_bytes: int = setting(
         LONG,
         -1,
-        "Maximum size of all requests that are being received, wait or run; above it, the broker reads no new "
+        "Maximum size of all requests that are being received, waiting or running; above it, the broker reads no new "
         "request. -1: only broker.memory.max limits them.",
         unit="bytes",
         low=-1,

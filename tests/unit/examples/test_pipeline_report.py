@@ -73,7 +73,7 @@ def test_latency_is_from_the_timestamp_to_the_commit_without_the_warm_up(tmp_pat
     assert (written["warm_up_s"], written["commits"]) == (20.0, 2)
     assert written["visits_by_path"] == {"/": 825, "/search": 275}
     text = (tmp_path / "report.md").read_text()
-    assert "**mean 1.00 s, p50 1.00 s, p99 1.49 s, max 1.50 s** (2 commits; goal 10 s mean: met)" in text
+    assert "**mean 1.00 s, p50 1.00 s, p99 1.49 s, max 1.50 s** (2 commits; goal of 10 s mean: met)" in text
     assert "Audit: **complete** (1100 visits in 2 windows, in live)" in text
     page = (tmp_path / "report.html").read_text()
     assert "every visit arrived in every stage exactly once" in page
