@@ -113,7 +113,9 @@ class Comparison:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Compare the field tables with Kafka's specifications.")
-    parser.add_argument("directory", type=Path, help="Kafka's clients/src/main/resources/common/message")
+    parser.add_argument(
+        "directory", type=Path, help="directory clients/src/main/resources/common/message of Kafka's sources"
+    )
     directory = parser.parse_args().directory
     differences: list[str] = []
     for api in APIS.values():

@@ -502,7 +502,7 @@ def generate() -> dict[Path, str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Generate the message modules from kio's schemas.")
-    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if a file is stale")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 if a file is out of date")
     files = generate()
     stale = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
     stale += [path for path in MESSAGES.glob("*.py") if path not in files and path.name != "__init__.py"]

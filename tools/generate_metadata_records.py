@@ -163,8 +163,8 @@ def generate(folder: Path) -> dict[Path, str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Generate the records of Kafka's metadata log from its jars.")
-    parser.add_argument("folder", type=Path, help="where the jars are")
-    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if a file is stale")
+    parser.add_argument("folder", type=Path, help="directory of Kafka's jars")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 if a file is out of date")
     arguments = parser.parse_args()
     files = generate(arguments.folder)
     stale = [path for path, text in files.items() if not path.exists() or path.read_text() != text]

@@ -1,9 +1,9 @@
 """Install requirements of pyproject.toml into the virtual environment that runs this, quietly unless something fails.
 
---build-requirements   what the build needs, so that a build need not download it each time --editable             this
-tree, in place, with its run-time requirements; `make` builds the native modules --extra NAME           the requirements
-of one extra, and of kafkalite's other extras in it --target FOLDER NAME   the same, in a folder that programs find by
-PYTHONPATH
+    --build-requirements   what the build needs, so that a build need not download it each time
+    --editable             this tree, in place, with its run-time requirements; `make` builds the native modules
+    --extra NAME           the requirements of one extra, and of kafkalite's other extras in it
+    --target FOLDER NAME   the same, in a folder that programs find by PYTHONPATH
 
 Extras are installed as plain requirements, because reinstalling the tree for them would build it again.
 """

@@ -184,7 +184,7 @@ def copy_tests(root: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="tools.wheel_check", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("wheel", type=Path)
-    parser.add_argument("--python", help="an interpreter of this machine, in place of an empty system")
+    parser.add_argument("--python", help="interpreter of this machine, used instead of an empty system")
     arguments = parser.parse_args()
     wheel: Path = arguments.wheel.resolve()
     match = NAME.fullmatch(wheel.name)

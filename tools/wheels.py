@@ -186,10 +186,10 @@ def audited(wheel: Path, out: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="tools.wheels", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument(
-        "--python", action="append", help="an interpreter; may be repeated (default: all that are found)"
+        "--python", action="append", help="interpreter to build for; can be repeated (default: all that are found)"
     )
-    parser.add_argument("--arch", default=platform.machine(), help="processors, with commas between them")
-    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="where to (default: dist)")
+    parser.add_argument("--arch", default=platform.machine(), help="processors, separated by commas")
+    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="output directory (default: dist)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     arguments = parser.parse_args()
     found = interpreters() if not arguments.python else [each for path in arguments.python if (each := look_at(path))]

@@ -284,12 +284,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="tools.release.build", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("version", help="the release's version, such as 0.2.0")
-    parser.add_argument("--out", type=Path, help="the directory (default: build/release/VERSION)")
-    parser.add_argument("--arch", default=platform.machine(), help="processors, with commas between them")
-    parser.add_argument("--python", action="append", help="an interpreter; may be repeated")
-    parser.add_argument("--packages", type=Path, help="packages.txt of an earlier run: build with these versions")
-    parser.add_argument("--sign-key", default="", help="a key of GnuPG")
+    parser.add_argument("version", help="version of the release, such as 0.2.0")
+    parser.add_argument("--out", type=Path, help="directory to create (default: build/release/VERSION)")
+    parser.add_argument("--arch", default=platform.machine(), help="processors, separated by commas")
+    parser.add_argument("--python", action="append", help="interpreter to build for; can be repeated")
+    parser.add_argument("--packages", type=Path, help="packages.txt of an earlier run, whose versions are used again")
+    parser.add_argument("--sign-key", default="", help="GnuPG key that signs the release")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parsed = parser.parse_args(arguments)
     if VERSION.fullmatch(parsed.version) is None:

@@ -156,7 +156,7 @@ def house(folder: Path, artefact: Path, number: str, arch: str) -> Path:
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path)
-    parser.add_argument("--only", default=",".join(KINDS), help="kinds of artefacts, with commas between them")
+    parser.add_argument("--only", default=",".join(KINDS), help="kinds of artefacts to check, separated by commas")
     parsed = parser.parse_args(arguments)
     folder: Path = parsed.directory.resolve()
     if wrong := verify(folder):

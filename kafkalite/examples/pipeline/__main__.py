@@ -51,7 +51,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         choices=("all", *KILLS),
         metavar="PART",
         default=[],
-        help=f"kill a part once and restart it; may be repeated: all, {', '.join(KILLS)}",
+        help=f"kill a part once and restart it; can be repeated: all, {', '.join(KILLS)}",
     )
     return parser.parse_args(arguments)
 

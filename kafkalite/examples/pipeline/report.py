@@ -91,7 +91,7 @@ class Report:
     def text(self) -> str:
         """Return the report in Markdown."""
         audit = self.audit
-        lines = ["# A pipeline's run", "", "| | visits |", "| --- | --- |"]
+        lines = ["# Report of a pipeline run", "", "| | visits |", "| --- | --- |"]
         lines += [f"| sent by {server} | {count} |" for server, count in self.sent.items()]
         lines += [f"| {stage}, counted by the audit | {row['records']} |" for stage, row in audit["stages"].items()]
         verdict = "complete" if audit["complete"] else f"{len(audit['differences'])} differences"
@@ -104,18 +104,15 @@ class Report:
         ]
         same = "the same" if self.same_answer else "NOT the same"
         lines += ["", f"Streaming and batch load give {same} counts by path and status."]
-        failed = f"Following visits up failed for good for {self.letters} of them, dead letters each with its reason"
-        lines += ["", f"{failed}; the loaded data have {self.letters_expected} such visits."]
+        failed = f"{self.letters} visits could not be handled and became dead letters"
+        lines += ["", f"{failed}; the loaded data contain {self.letters_expected} such visits."]
         times = ", ".join(f"{name} {value:.2f} s" for name, value in self.latency.items())
         met = "met" if self.latency["mean"] <= GOAL_S else "missed"
-        lines += [
-            "",
-            f"From producer to loaded data: **{times}** ({self.commits} commits; goal {GOAL_S:g} s mean: {met}).",
-        ]
-        lines += [f"The last one was loaded {self.caught_up_s:.1f} s after its server had ended."]
-        lines += [
-            f"The first {self.sent[WARM_UP]}, which are left out, took {self.warm_up_s:.1f} s: Spark starts then."
-        ]
+        goal = f"goal of {GOAL_S:g} s mean: {met}"
+        lines += ["", f"Latency from producer to loaded data: **{times}** ({self.commits} commits; {goal})."]
+        lines += [f"The last visit was loaded {self.caught_up_s:.1f} s after the servers had ended."]
+        warm_up = f"they took {self.warm_up_s:.1f} s, because Spark was starting"
+        lines += [f"The first {self.sent[WARM_UP]} visits are left out of the latency; {warm_up}."]
         if self.kills:
             lines += ["", f"Killed and restarted: {', '.join(kill.part for kill in self.kills)}."]
         lines += ["", "| path | visits |", "| --- | --- |"]

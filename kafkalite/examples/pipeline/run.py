@@ -109,12 +109,12 @@ def run_pipeline(plan: Plan, say: Callable[[str], None]) -> Outcome:
         killer = Killer(parts, live, offline, registry, say)
         say(f"live broker {live}, offline broker {offline}, registry {registry}")
         parts.start("mirror", "kafkalite", "mirror", *mirror_options(live, offline))
-        parts.wait_for(lambda: has_topic(offline), "the mirror has made the topic")
+        parts.wait_for(lambda: has_topic(offline), "the mirror has created the topic")
         options = ("--registry", registry, "--to", str(stream), "--log", str(commits))
         parts.start_server("stream", f"{PIPELINE}.stream", "-b", offline, *options)
         parts.start("follow-up", f"{PIPELINE}.follow_up", "-b", live, "--registry", registry)
         sampler = stack.enter_context(StageSampler(counters(stack, live, offline, stream)))
-        say("mirror and streaming load are ready; a consumer follows visits up, and fails for some")
+        say("the mirror and the streaming load are ready; a consumer handles visits and fails for some of them")
 
         def front_end(server: str, rate: float, seconds: float, *more: str) -> Part:
             size = ("--server", server, "--rate", str(rate), "--seconds", str(seconds))
@@ -124,7 +124,7 @@ def run_pipeline(plan: Plan, say: Callable[[str], None]) -> Outcome:
         fronts = [front_end(WARM_UP, WARM_UP_RATE, 1.0)]
         parts.wait_for(lambda: loaded_rows(stream) >= WARM_UP_RATE, "the first visits are loaded")
         began_ms = time.time_ns() // 1_000_000
-        say("the first visits are loaded; now they come from two servers")
+        say("the first visits are loaded; now two servers send visits")
         fronts += [front_end(SERVERS[0], plan.rate, plan.seconds, "--old")]
         fronts += [front_end(server, plan.rate, plan.seconds) for server in SERVERS[1:]]
         killer.kill_while_sending(plan)
@@ -133,8 +133,8 @@ def run_pipeline(plan: Plan, say: Callable[[str], None]) -> Outcome:
         say(f"{total} visits were sent")
         parts.wait_for(lambda: loaded_rows(stream) >= total, f"{total} visits are loaded")
         caught_up_s = time.monotonic() - ended
-        say(f"the streaming load had all of them {caught_up_s:.1f} s later")
-        parts.wait_for(lambda: is_followed_up(live), "each visit is followed up, or a dead letter")
+        say(f"the streaming load had loaded all visits {caught_up_s:.1f} s later")
+        parts.wait_for(lambda: is_followed_up(live), "each visit is handled or is a dead letter")
         letters = count_letters(parts, live)
         say(f"{letters} visits became dead letters")
         decoding = ("--topics", TOPIC, "--avro", registry, "--read-committed", "--json", "-q", *SPARK)
@@ -145,9 +145,9 @@ def run_pipeline(plan: Plan, say: Callable[[str], None]) -> Outcome:
         if "load" in plan.kills:
             loading = killer.kill_when(batch.exists, "load")
         batch_summary = json.loads(parts.result(loading))
-        say(f"the batch load has {batch_summary['records']} too")
+        say(f"the batch load has loaded {batch_summary['records']} visits")
         taken = json.loads(parts.result(reading))["taken"]
-        say(f"a group of readers has taken {taken}")
+        say(f"a consumer group has read {taken} visits")
         parts.wait_for(windows_are_closed(time.time()), "the last window is closed")
         audit = run_audit(parts, live, offline, {"stream": stream, "batch": batch})
     rows = [json.loads(line) for line in commits.read_text(encoding="utf-8").splitlines()]
