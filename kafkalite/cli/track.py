@@ -88,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--until", metavar="TIME", type=moment, help="only records before this time")
     parser.add_argument("--follow", action="store_true", help="continue with new records after the search")
     parser.add_argument("--groups", action="store_true", help="show the outcome of each record in each group")
-    parser.add_argument("--registry", metavar="URL", help="schema registry for places in Avro values")
+    parser.add_argument("--registry", metavar="URL", help="schema registry for avro:PATH and key-avro:PATH")
     parser.add_argument(
         "--isolation",
         choices=("read_uncommitted", "read_committed"),

@@ -83,7 +83,7 @@ def after_of(topic: str, text: str, ends: Offsets) -> Offsets:
     for part in filter(None, text.split(",")):
         number, colon, offset = part.partition(":")
         if not colon or any(not each.isdecimal() or len(each) > NUMBER_DIGITS_MAX for each in (number, offset)):
-            raise BadRequestError("after must be PARTITION:OFFSET, separated by commas")
+            raise BadRequestError("parameter after must contain PARTITION:OFFSET pairs, separated by commas")
         named[TopicPartition(topic, int(number))] = int(offset)
     return {key: min(named.get(key, end), end) for key, end in ends.items()}
 

@@ -188,7 +188,7 @@ class ScramClient:
             raise Refused("the broker's SCRAM message is malformed")
         nonce, salt, iterations = match["nonce"], _decoded(match["salt"]), int(match["iterations"])
         if not nonce.startswith(self._nonce) or nonce == self._nonce or salt is None:
-            raise Refused("the broker's SCRAM message does not answer the client's")
+            raise Refused("the broker's SCRAM message does not match the client's")
         if not ITERATIONS_MIN <= iterations <= CLIENT_ITERATIONS_MAX:
             raise Refused(
                 f"the broker asks for {iterations} SCRAM iterations; {ITERATIONS_MIN} to {CLIENT_ITERATIONS_MAX} "

@@ -88,7 +88,7 @@ class Inquiry:
         listed = parse_places(rest) if isinstance(rest, str) else tuple(rest)
         questions = Questions(text, listed, How(how), negated=negated, rules=rules)
         if questions.needs_registry and registry is None:
-            raise ValueError("Avro places require the URL of a schema registry")
+            raise ValueError("avro:PATH and key-avro:PATH require the URL of a schema registry")
         if since is not None and until is not None and until <= since:
             raise ValueError("the end of the time range is before its start")
         window = Window(since, until)

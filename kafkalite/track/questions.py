@@ -300,7 +300,7 @@ class Matcher:
         self._json = {place.in_key for place in question.places if place.is_json}
         self._avro = {place.in_key for place in question.places if place.is_avro}
         if self._avro and documents is None:
-            raise ValueError("Avro places require a schema registry")
+            raise ValueError("avro:PATH and key-avro:PATH require a schema registry")
         self.undecodable = 0
         """Number of keys and values that could not be decoded."""
 

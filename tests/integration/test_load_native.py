@@ -422,7 +422,7 @@ def test_options_that_the_native_engine_does_not_have(
 def test_arguments_that_cannot_be_meant(client: Client, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="set either topics or pattern"):
         load(tmp_path, client=client)
-    with pytest.raises(ValueError, match="either a client or bootstrap_servers"):
+    with pytest.raises(ValueError, match="either client or bootstrap_servers"):
         load(tmp_path, topics=["t"])
     with pytest.raises(OptionError, match="option pattern is not a regular expression"):
         load(tmp_path, client=client, pattern="(")

@@ -140,5 +140,7 @@ def test_a_value_that_does_not_fit_is_a_dead_letter(
         (second[1], "column decoded.id is string here, but int32 in the table"),
         (second[2], "column decoded.who is string here, but struct<name: string> in the table"),
     ]
-    with pytest.raises(load.LoadError, match=r"offset 8 of .* does not fit: column decoded.id is int64 in the table"):
+    with pytest.raises(
+        load.LoadError, match=r"offset 8 of .* does not fit: column decoded.id is string here, but int64 in the table"
+    ):
         run("id STRING", b'{"other": 5}', b'{"id": "five"}')

@@ -96,7 +96,7 @@ def test_json_columns_of_any_frame(spark) -> None:
         (None, "the value is not JSON of the schema id INT"),
         (None, None),
     ]
-    with pytest.raises(Exception, match="a value cannot be decoded: it is not JSON"):
+    with pytest.raises(Exception, match="a value cannot be decoded: the value is not JSON"):
         decode_json(frame, "id INT").collect()
     with pytest.raises(ValueError, match="mode must be one of"):
         decode_json(frame, "id INT", mode="x")
