@@ -118,9 +118,15 @@ class Cluster:
         request_timeout_s: float = REQUEST_TIMEOUT_S,
         retry_timeout_s: float = RETRY_TIMEOUT_S,
         retry_backoff_s: float = RETRY_BACKOFF_S,
+        retry_first_timeout: bool = False,
         security: Security | None = None,
     ) -> None:
-        """`security` sets TLS and SASL (see kafkalite.client.security); None means plaintext."""
+        """Connections are opened when a request needs them.
+
+        `retry_first_timeout`   whether a first connection that times out is retried for `retry_timeout_s`, as later
+                                connections are
+        `security`              TLS and SASL (see kafkalite.client.security); None means plaintext
+        """
         self._security = security
         self._bootstrap = parse_bootstrap(bootstrap_servers)
         self.client_id = client_id
@@ -128,6 +134,7 @@ class Cluster:
         self.request_timeout_s = request_timeout_s
         self.retry_timeout_s = retry_timeout_s
         self.retry_backoff_s = retry_backoff_s
+        self._retry_first_timeout = retry_first_timeout
         self._connections: dict[tuple[str, int, str], Connection] = {}
         self._brokers: dict[int, BrokerDescription] = {}
         self._topics: dict[str, TopicDescription] = {}
@@ -152,6 +159,7 @@ class Cluster:
             request_timeout_s=self.request_timeout_s,
             retry_timeout_s=self.retry_timeout_s,
             retry_backoff_s=self.retry_backoff_s,
+            retry_first_timeout=self._retry_first_timeout,
             security=self._security,
         )
 
@@ -450,6 +458,19 @@ class Cluster:
 
     def any_connection(self) -> Connection:
         """Return a connection to any broker. Try open connections first, then known brokers, then bootstrap servers."""
+        deadline = time.monotonic() + self.retry_timeout_s
+        backoff = self.retry_backoff_s
+        while True:
+            try:
+                return self._any_connection()
+            except BrokerUnreachable as error:
+                first = self._retry_first_timeout and not self._reached
+                if not first or not error.timed_out or self._interrupted or time.monotonic() + backoff > deadline:
+                    raise
+            time.sleep(backoff)
+            backoff = min(2 * backoff, RETRY_BACKOFF_S_MAX)
+
+    def _any_connection(self) -> Connection:
         self._check_own()
         for (_, _, lane), connection in self._connections.items():
             if lane == SHARED and not connection.stale:
@@ -460,9 +481,11 @@ class Cluster:
             try:
                 return self._connection(host, port, SHARED)
             except BrokerUnreachable as error:
-                failures.append(str(error))
+                failures.append(error)
         kind = BrokerGone if self._reached else BrokerUnreachable
-        raise kind("; ".join(dict.fromkeys(failures)))
+        unreachable = kind("; ".join(dict.fromkeys(map(str, failures))))
+        unreachable.timed_out = any(failure.timed_out for failure in failures)
+        raise unreachable
 
     def _check_own(self) -> None:
         if self.inherited:

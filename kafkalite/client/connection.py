@@ -115,7 +115,7 @@ class Connection:
         try:
             sock = socket.create_connection((host, port), timeout=connect_timeout_s)
         except OSError as error:
-            raise BrokerUnreachable(f"cannot connect to {host}:{port}: {error.strerror or error}") from error
+            raise _unreachable(f"cannot connect to {host}:{port}: {error.strerror or error}", error) from error
         except UnicodeError as error:  # from the IDNA codec
             raise BrokerUnreachable(f"cannot connect to {host}:{port}: not a valid host name") from error
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -124,7 +124,7 @@ class Connection:
                 sock = security.wrap(sock, host)
             except OSError as error:
                 sock.close()
-                raise BrokerUnreachable(f"TLS handshake with {host}:{port} failed: {_tls_reason(error)}") from error
+                raise _unreachable(f"TLS handshake with {host}:{port} failed: {_tls_reason(error)}", error) from error
         connection = cls(host, port, sock, client_id, request_timeout_s)
         try:
             connection._negotiate(connect_timeout_s)
@@ -136,7 +136,7 @@ class Connection:
             raise
         except ClientError as error:
             connection.close()
-            raise BrokerUnreachable(f"no Kafka broker responds at {host}:{port}: {error}") from error
+            raise _unreachable(f"no Kafka broker responds at {host}:{port}: {error}", error) from error
         return connection
 
     @property
@@ -409,6 +409,13 @@ class Connection:
         self._versions = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
         self.features = {row.name: row.max_version_level for row in answer.finalized_features}
         self._first_id = self._correlation_id + 1
+
+
+def _unreachable(message: str, cause: Exception) -> BrokerUnreachable:
+    """Return the error for a connection that failed, and mark a timeout."""
+    error = BrokerUnreachable(message)
+    error.timed_out = isinstance(cause, TimeoutError | RequestTimeout)
+    return error
 
 
 def _tls_reason(error: OSError) -> str:

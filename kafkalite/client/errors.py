@@ -34,6 +34,9 @@ class ClientError(Exception):
 class BrokerUnreachable(ClientError):
     """No broker listens at any address."""
 
+    timed_out = False
+    """Whether a connection timed out, so that a busy broker may accept a later one."""
+
 
 class BrokerGone(BrokerUnreachable):
     """A broker that was reached before cannot be reached."""

@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -119,6 +120,30 @@ def test_nobody_listens() -> None:
         port = listener.getsockname()[1]
     with Client(f"127.0.0.1:{port}", **QUICK) as client, pytest.raises(BrokerUnreachable, match=f"127.0.0.1:{port}"):
         client.topics()
+
+
+@pytest.mark.parametrize("retried", [True, False])
+def test_a_broker_too_busy_to_answer_its_first_connection(cluster: FakeCluster, retried: bool) -> None:
+    cluster.fail(API_VERSIONS, SILENCE, times=2)
+    slow = {**QUICK, "connect_timeout_s": 0.2, "retry_first_timeout": retried}
+    with Client(cluster.bootstrap.partition(",")[0], **slow) as client, client.twin() as twin:
+        if retried:
+            assert list(twin.topics()) == ["t"]
+            return
+        with pytest.raises(BrokerUnreachable, match="no Kafka broker responds at") as caught:
+            twin.topics()
+    assert caught.value.timed_out
+
+
+def test_a_first_connection_that_is_refused_is_not_retried() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    began = time.monotonic()
+    refused = pytest.raises(BrokerUnreachable, match="Connection refused")
+    with Client(f"127.0.0.1:{port}", retry_first_timeout=True, retry_timeout_s=60) as client, refused as caught:
+        client.topics()
+    assert not caught.value.timed_out
+    assert time.monotonic() < began + 30
 
 
 def test_something_else_listens() -> None:
