@@ -32,7 +32,7 @@ from kafkalite.base.dataclass import dataclass
 from kafkalite.client import Client, ClientError
 from kafkalite.errors import InvalidProducerEpoch, InvalidTxnState, KafkaError, ProducerFenced
 from kafkalite.spark.sink.markers import Marker, Markers, RowTally
-from kafkalite.spark.sink.writing import SinkError, new_writer
+from kafkalite.spark.sink.writing import SinkError, client_of, new_writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -198,11 +198,6 @@ def abort(options: SinkOptions, outcomes: Sequence[TaskOutcome]) -> None:
         for outcome in outcomes:
             if outcome.prepared is not None:
                 markers.abort(outcome.prepared)
-
-
-def client_of(options: SinkOptions) -> Client:
-    """Return a Client with the query's settings."""
-    return Client(options.bootstrap_servers, **dict(options.client))
 
 
 def markers_of(options: SinkOptions, client: Client, task: WriteTask) -> Markers:

@@ -84,9 +84,13 @@ def writer_for(options: SinkOptions) -> ColumnWriter:
     forget(options)
     while len(writers) >= WRITERS_MAX:
         forget(next(iter(writers)))
-    client = Client(options.bootstrap_servers, **dict(options.client))
-    writers[options] = KeptWriter(new_writer(client, options), now)
+    writers[options] = KeptWriter(new_writer(client_of(options), options), now)
     return writers[options].writer
+
+
+def client_of(options: SinkOptions) -> Client:
+    """Return a new Client with these settings. The caller closes it."""
+    return Client(options.bootstrap_servers, retry_first_timeout=True, **dict(options.client))
 
 
 def new_writer(client: Client, options: SinkOptions, **more: Any) -> ColumnWriter:

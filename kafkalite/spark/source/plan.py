@@ -54,7 +54,7 @@ class ReadTask(NamedTuple):
 
 def client_of(settings: ClientSettings) -> Client:
     """Return a new Client with these settings. The caller closes it."""
-    return Client(settings.bootstrap_servers, **dict(settings.options))
+    return Client(settings.bootstrap_servers, retry_first_timeout=True, **dict(settings.options))
 
 
 def client_for(settings: ClientSettings) -> Client:
