@@ -1,12 +1,13 @@
-"""Count rows in time windows and join streams: short functions over Spark's Structured Streaming.
+"""Count rows in time windows, join streams and start queries: short functions over Spark's Structured Streaming.
 
     window_counts     tumbling windows, or sliding windows with `slide`
     session_counts    windows that end when nothing arrives for `gap`
     join_store        rows with the columns of a table, which is read once
     with_store        the same for each batch of a stream; the table is read again when it is older than `refresh_s`
     join_streams      rows of two streams whose times are close to each other
+    start             a query; it is started again if Spark did not wait long enough for its Python worker
 
-Each function returns a DataFrame, except that with_store returns a function for foreachBatch. State, watermarks and
+`start` returns a query, with_store a function for foreachBatch, and the others a DataFrame. State, watermarks and
 restarts are Spark's. Durations are as Spark writes them, "10 seconds" or "5 minutes".
 
 Two arguments bound Spark's memory and are therefore required: how late rows may arrive, and how far apart the rows of
@@ -17,6 +18,7 @@ Thread rule: the functions share no state; the result of with_store belongs to o
 
 from __future__ import annotations
 
+import logging
 import time as clock
 from typing import TYPE_CHECKING, Final
 
@@ -24,9 +26,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+
+logger = logging.getLogger(__name__)
 
 START, END, COUNT = "start", "end", "count"
 JOINS: Final = ("inner", "left")
+STARTS_MAX: Final = 3
+NOT_CONNECTED: Final = "Python worker failed to connect back"
+"""Spark's message if the process of a streaming source is not connected ten seconds after its start."""
+STARTING: Final = "Initializing"
+"""Prefix of a query's status until the processes of its sources are connected."""
+POLL_S: Final = 0.05
 
 
 def window_counts(
@@ -149,6 +160,22 @@ def join_streams(
         near &= sql.col(name) == sql.col(f"right {name}")
     pairs = left.withWatermark(left_time, late).join(others.withWatermark(right_time, late), near, how)
     return pairs.drop(*(f"right {name}" for name in names))
+
+
+def start(writer: DataStreamWriter) -> StreamingQuery:
+    """Start a query, wait until its sources are connected, and return it.
+
+    Spark waits ten seconds for the Python process of a source and then ends the query, and no setting changes that. A
+    query that ends for this reason has read nothing, so it is started again, three times in all.
+    """
+    for left in reversed(range(STARTS_MAX)):
+        query = writer.start()
+        while query.isActive and query.status["message"].startswith(STARTING):
+            clock.sleep(POLL_S)
+        if query.isActive or not left or NOT_CONNECTED not in str(query.exception()):
+            break
+        logger.warning("query %s is started again: %s", query.name or query.id, NOT_CONNECTED)
+    return query
 
 
 def require_columns(frame: DataFrame, names: Sequence[str]) -> None:

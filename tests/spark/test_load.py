@@ -151,6 +151,16 @@ def test_a_stream_loads_each_batch_once(spark, kafka_broker, client, filled: str
     assert offsets_of(target) == [*wanted, (filled, 1, 1000)]
 
 
+def test_a_stream_whose_source_connects_late_is_started_again(
+    spark, kafka_broker, filled: str, late_source: Path, tmp_path: Path
+) -> None:
+    query = load.stream_to(stream(spark, kafka_broker, filled), tmp_path, available_now=True)
+    assert not late_source.exists(), "the first process was not late"
+    ended(query)
+    assert query.exception() is None
+    assert offsets_of(tmp_path) == [(filled, partition, offset) for partition in range(2) for offset in range(1000)]
+
+
 def test_a_stream_loads_a_restored_log_again_where_that_is_wanted(spark, tmp_path: Path) -> None:
     """The source refuses first, then the target: each names its choice. A load in the same directory refuses too."""
     target, checkpoint = tmp_path / "loaded", tmp_path / "checkpoint"

@@ -44,6 +44,7 @@ from kafkalite.spark.load.direct import results_of
 from kafkalite.spark.options import SourceOptions, log_without_effect
 from kafkalite.spark.sentences import sentence_of
 from kafkalite.spark.source.plan import client_for, client_of
+from kafkalite.spark.streams import start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -318,7 +319,8 @@ def stream_to(
     dead_letters: str | LetterTopic | None = None,
     options: Mapping[str, str] | None = None,
 ) -> StreamingQuery:
-    """Start a query that loads a streaming frame, with one change of the directory per batch. Return the query.
+    """Start a query that loads a streaming frame, with one change of the directory per batch. Return the query once
+    its sources are connected (see `streams.start`).
 
     The frame needs topic, partition, offset and timestamp, and the columns to load. Offsets of a partition must ascend.
 
@@ -342,8 +344,8 @@ def stream_to(
     if name is not None:
         writer = writer.queryName(name)
     if available_now:
-        return writer.trigger(availableNow=True).start()
-    return writer.trigger(processingTime=f"{max(1, round(trigger_s * 1000))} milliseconds").start()
+        return start(writer.trigger(availableNow=True))
+    return start(writer.trigger(processingTime=f"{max(1, round(trigger_s * 1000))} milliseconds"))
 
 
 def publisher(
