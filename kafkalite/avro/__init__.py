@@ -1,14 +1,18 @@
-"""Decode Avro messages that refer to a schema registry into Arrow columns, and encode columns as such messages.
+"""Decode Avro messages into Arrow columns, and encode Arrow columns as Avro messages.
 
-Messages that producers wrote with different schemas are decoded to one schema, which the reader chooses.
+Messages have the wire format of a schema registry: each begins with the id of the schema that it was written with. The
+reader chooses one schema, and messages with other schemas are converted to it.
 
-    schema.py          parses and renders schemas
-    compatibility.py   checks whether one schema can read what another wrote
-    client.py          a client of a schema registry
-    decoder.py         messages to Arrow columns; encoder.py: columns to messages (both need pyarrow: the extra `avro`)
-    layout.py          the columns of a schema
-    resolution.py      compiles schema resolution to a program for the native decoder
-    values.py          the defaults of a schema, encoded
+    schema.py           parse and render schemas
+    compatibility.py    check whether one schema can read data of another
+    client.py           a client for a schema registry
+    decoder.py          messages to Arrow columns (requires pyarrow, in the extra `avro`)
+    encoder.py          Arrow columns to messages (requires pyarrow)
+    documents.py        messages to JSON documents
+    from_documents.py   JSON documents to messages
+    layout.py           a schema as Arrow columns
+    resolution.py       schema resolution, as a program for the native decoder
+    values.py           default values of fields, encoded
 
     from kafkalite.avro import AvroDecoder, RegistryClient
 

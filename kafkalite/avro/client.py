@@ -1,17 +1,22 @@
-"""Fetch and register schemas in a schema registry, with the standard library alone. Fetched schemas are cached.
+"""Fetch schemas from a schema registry and register schemas in it.
 
     schema(7) ─▶ cached? ─▶ GET /schemas/ids/7 ─▶ parsed with its references ─▶ cached
 
-An id always means the same schema, so cached schemas do not expire; up to `cache_count_max` are kept. Unknown ids are
-remembered for `unknown_age_s`, because a batch of garbage may contain many of them. Several URLs are tried in turn.
-Requests are retried after a refused or lost connection and after a 5xx response. Credentials and trusted CAs are
-configured with the settings of Java's clients:
+Works with `kafkalite registry` and with Confluent's registry. Uses only the standard library.
+
+Caching: an id always means the same schema, so schemas do not expire. The cache is cleared when it has
+`cache_count_max` schemas. Unknown ids are refused for `unknown_age_s` without a request, because a batch of invalid
+messages may contain many of them.
+
+Failures: after a lost connection or a 5xx response, the request is sent again, to the next URL.
+
+Credentials and trusted CAs have the same settings as in Java's clients:
 
     basic.auth.user.info=alice:secret           or in the URL: https://alice:secret@host:8081
     bearer.auth.token=…
-    schema.registry.ssl.truststore.location=…   and the other ssl. settings after that prefix
+    schema.registry.ssl.truststore.location=…   and the other TLS settings with this prefix
 
-Works with `kafkalite registry` and with Confluent's. Thread rule: any thread; one request at a time.
+Thread rule: any thread. Requests are sent one at a time.
 """
 
 from __future__ import annotations
@@ -51,11 +56,11 @@ LOST: Final = (OSError, http.client.HTTPException)
 
 
 class RegistryUnreachable(Exception):
-    """No registry answered until the retries timed out."""
+    """No registry responded before the retry timeout expired."""
 
 
 class RegistryRefused(Exception):
-    """The registry answered with an error."""
+    """The registry responded with an error."""
 
     def __init__(self, status: int, code: int, message: str) -> None:
         super().__init__(f"{message} ({code})")
@@ -66,7 +71,7 @@ class RegistryRefused(Exception):
 
 
 class RegisteredSchema(NamedTuple):
-    """A version of a subject."""
+    """One version of a subject: its number, its schema and the schema's id."""
 
     schema_id: int
     version: int
@@ -74,12 +79,14 @@ class RegisteredSchema(NamedTuple):
 
 
 class RegistryClient:
-    """A client of one or more registries. A context manager; `close` closes the connection.
+    """A client for a schema registry. A context manager that closes the connection.
 
-    `urls`              http://host:port or https://host:port, several separated by commas
-    `settings`          credentials and TLS; see the module. Other keys are ignored
-    `timeout_s`         the limit for one whole response
+    `urls`              URLs such as http://host:8081, separated by commas; they are tried in turn
+    `settings`          credentials and TLS settings (see the module); other keys are ignored
+    `timeout_s`         the time limit for one complete response
     `retry_timeout_s`   how long a request is retried
+    `cache_count_max`   the maximum number of cached schemas
+    `unknown_age_s`     how long an unknown id is refused without a request
     """
 
     def __init__(
@@ -115,7 +122,7 @@ class RegistryClient:
         self.close()
 
     def close(self) -> None:
-        """Close the connection; the next request reconnects."""
+        """Close the connection. The next request opens a new one."""
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
@@ -124,7 +131,10 @@ class RegistryClient:
     # --- operations ---------------------------------------------------------------------------------------------------
 
     def schema(self, schema_id: int) -> Schema:
-        """Return the schema of an id. RegistryRefused (40403: unknown id), RegistryUnreachable or SchemaError."""
+        """Return the schema with this id, from the cache or from the registry.
+
+        RegistryRefused (40403: unknown id), RegistryUnreachable, or SchemaError if the schema is invalid.
+        """
         with self._lock:
             found = self._schemas.get(schema_id)
             if found is None:
@@ -142,25 +152,32 @@ class RegistryClient:
             return found
 
     def latest(self, subject: str) -> RegisteredSchema:
-        """Return the last version of a subject; never cached."""
+        """Fetch the last version of a subject. It is not cached. RegistryRefused (40401: unknown subject)."""
         answer = self.request("GET", f"/subjects/{quote(subject, safe='')}/versions/latest")
         return RegisteredSchema(answer["id"], answer["version"], self._parsed(answer))
 
     def register(self, subject: str, schema: str, references: Iterable[Mapping[str, Any]] = ()) -> int:
-        """Return a schema's id under a subject, registering it if necessary. RegistryRefused (409: incompatible)."""
+        """Register a schema under a subject and return its id.
+
+        A schema that is already registered keeps its id. RegistryRefused (409: incompatible with the subject's
+        versions).
+        """
         body = {"schema": schema, **_references(references)}
         answer = self.request("POST", f"/subjects/{quote(subject, safe='')}/versions", body)
         schema_id: int = answer["id"]
         return schema_id
 
     def look_up(self, subject: str, schema: str, references: Iterable[Mapping[str, Any]] = ()) -> int:
-        """Return the id of a schema if it is registered under a subject. RegistryRefused (40401, 40403: it is not)."""
+        """Return the id of a schema that is registered under a subject.
+
+        RegistryRefused (40401: unknown subject; 40403: the subject does not have this schema).
+        """
         body = {"schema": schema, **_references(references)}
         schema_id: int = self.request("POST", f"/subjects/{quote(subject, safe='')}", body)["id"]
         return schema_id
 
     def _refuse_unknown(self, schema_id: int) -> None:
-        """Refuse ids that cannot exist, and ids that were recently unknown."""
+        """Raise RegistryRefused if the id is out of range or was recently unknown to the registry."""
         age_s = time.monotonic() - self._unknown.get(schema_id, float("-inf"))
         if schema_id > SCHEMA_ID_MAX or age_s < self._unknown_age_s:
             raise RegistryRefused(404, SCHEMA_NOT_FOUND, f"Schema {schema_id} not found")
@@ -176,10 +193,9 @@ class RegistryClient:
     def _parsed_with(
         self, answer: Mapping[str, Any], depth: int, seen: dict[tuple[str, int], Mapping[str, Type]]
     ) -> Schema:
-        """Parse a schema and its references.
+        """Parse a schema from a response of the registry, after fetching the schemas that it references.
 
-        `seen` has the types of versions that were already fetched, because the same version can be referred to many
-        times.
+        `seen` caches the types of each referenced (subject, version) during one call.
         """
         if answer.get("schemaType", "AVRO") != "AVRO":
             raise SchemaError(f"the schema has type {answer['schemaType']}; expected AVRO")
@@ -197,7 +213,10 @@ class RegistryClient:
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def request(self, method: str, path: str, body: object = None) -> Any:
-        """Send a request, retried until there is a response; return its JSON."""
+        """Send a request and return the JSON of the response. Lost connections and 5xx responses are retried.
+
+        RegistryRefused for an error response, RegistryUnreachable without a response.
+        """
         with self._lock:
             deadline = time.monotonic() + self._retry_timeout_s
             backoff_s = BACKOFF_S
@@ -226,7 +245,7 @@ class RegistryClient:
         return http.client.HTTPConnection(base.host, base.port, timeout=self._timeout_s)
 
     def _bound(self, connection: http.client.HTTPConnection) -> None:
-        """Limit the time in which the next whole response must arrive, however slowly its bytes come."""
+        """Set the time limit for the next complete response on this connection."""
         if connection.sock is not None:
             connection.sock.settimeout(self._timeout_s)  # the previous response had reduced it
         answer: Any = partial(http_ask.timed_response, time.monotonic() + self._timeout_s)
@@ -280,7 +299,10 @@ def _references(references: Iterable[Mapping[str, Any]]) -> dict[str, object]:
 
 
 class _Base(NamedTuple):
-    """The address of a registry; `authorization` is the header value for the credentials in its URL, or ""."""
+    """The address of a registry.
+
+    `authorization` is the Authorization header for the credentials in the URL. It is "" if the URL has none.
+    """
 
     scheme: str
     host: str
@@ -290,7 +312,7 @@ class _Base(NamedTuple):
 
 
 def _base(url: str) -> _Base:
-    """Parse a URL. ValueError if it is not an HTTP URL."""
+    """Parse the URL of a registry. ValueError if it is not an HTTP or HTTPS URL."""
     parts = urlsplit(url.strip())
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ValueError(f"{_without_secret(url)!r} is not a schema registry URL such as http://127.0.0.1:8081")
@@ -300,7 +322,7 @@ def _base(url: str) -> _Base:
 
 
 def _without_secret(url: str) -> str:
-    """Return a URL without credentials, for messages."""
+    """Return a URL without its credentials, for error messages."""
     before, at, after = url.strip().rpartition("@")
     return f"{before.partition('://')[0]}://…@{after}" if at else after
 
@@ -310,7 +332,7 @@ def _basic(name: str, password: str) -> str:
 
 
 def _authorization(settings: Mapping[str, str]) -> str:
-    """Return the Authorization header's value, "" without credentials. ConfigError."""
+    """Return the Authorization header for the credentials in the settings, or "". ConfigError if they are invalid."""
     info, token = settings.get(USER_INFO_KEY, ""), settings.get(TOKEN_KEY, "")
     if info and token:
         raise ConfigError(USER_INFO_KEY, f"cannot be set together with {TOKEN_KEY}")

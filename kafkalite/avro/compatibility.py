@@ -1,13 +1,17 @@
-"""Check whether data written with one Avro schema can be read with another, by the rules of schema resolution.
+"""Check whether data written with one Avro schema can be read with another.
 
-    problems(reader, writer) ─▶ [] or the reasons, each with its kind and its place in the reader's schema
+    problems(reader, writer) ─▶ [], or the reasons, each with its kind and its path in the reader's schema
 
-The rules are those of the Avro specification. The kinds, places ("/fields/2/type") and short texts of problems are
-those of Java's `SchemaCompatibility`, because registry clients display them. As in Java, names are compared without
-namespaces, or by the reader's aliases. In recursive schemas, the comparison of two types may reach the same pair again.
-The inner pair then counts as compatible, because the outer comparison checks everything else about it.
+The rules are those of schema resolution in the Avro specification. As in Java's `SchemaCompatibility`, two named types
+match if their names without namespaces are equal, or if the reader has the writer's name as an alias. Registry clients
+display problems, so their kinds, paths ("/fields/2/type") and texts are Java's, too.
 
-`check` returns a registry's messages for the problems at a compatibility level. Pure: no I/O, no state.
+A recursive schema can lead to a pair of types that is already being compared. The inner comparison then assumes that
+the pair is compatible; the outer comparison finds the problems.
+
+`check` applies a registry's compatibility level and returns the registry's messages.
+
+Pure: no I/O, no state.
 """
 
 from __future__ import annotations
@@ -42,7 +46,7 @@ PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "doubl
 
 
 class Problem(NamedTuple):
-    """One reason why a reader's schema cannot read a writer's data."""
+    """One reason why a reader's schema cannot read data of a writer's schema."""
 
     kind: str
     """A kind such as TYPE_MISMATCH."""
@@ -51,7 +55,10 @@ class Problem(NamedTuple):
     detail: str
 
     def sentence(self, reader: str, writer: str) -> str:
-        """Return a registry's message; `reader` and `writer` are "new" and "old", or the other way round."""
+        """Return the problem as a registry's message.
+
+        `reader` and `writer` are what the message calls the two schemas: "new" and "old", or "old" and "new".
+        """
         description = {
             "FIXED_SIZE_MISMATCH": (
                 f"The size of FIXED type field at path '{self.place}' in the {reader} schema does not match with the "
@@ -79,22 +86,25 @@ class Problem(NamedTuple):
 
 
 def problems(reader: Schema | Type, writer: Schema | Type) -> list[Problem]:
-    """Return why `reader` cannot read what `writer` wrote, at most PROBLEM_COUNT_MAX reasons; [] if it can."""
+    """Return the reasons why schema `reader` cannot read data of schema `writer`; [] if it can.
+
+    Returns at most PROBLEM_COUNT_MAX reasons.
+    """
     first = reader.root if isinstance(reader, Schema) else reader
     second = writer.root if isinstance(writer, Schema) else writer
     return _Checker().compare(first, second, "")
 
 
 def can_read(reader: Schema | Type, writer: Schema | Type) -> bool:
-    """Return whether `reader` can read everything that `writer` can write."""
+    """Return whether schema `reader` can read all data of schema `writer`."""
     return not problems(reader, writer)
 
 
 def check(level: str, new: Schema, old: Sequence[tuple[int, Schema]]) -> list[str]:
-    """Return messages that say why schema `new` is incompatible with `old` at this level; [] if it is compatible.
+    """Return messages that say why schema `new` is incompatible with the previous versions; [] if it is compatible.
 
-    `old` has the previous versions in order, with their numbers. The transitive levels compare all of them, the others
-    only the last. The messages are about the first version that is incompatible.
+    `old` has the previous versions in order, as (version number, schema). The transitive levels compare `new` with all
+    of them, the other levels only with the last. The messages describe the latest incompatible version.
     """
     if level == "NONE" or not old:
         return []
@@ -116,7 +126,7 @@ def check(level: str, new: Schema, old: Sequence[tuple[int, Schema]]) -> list[st
 
 
 class _Checker:
-    """One comparison of two schemas. Keeps the results for each pair of types."""
+    """One comparison of two schemas. It caches the problems of each pair of types."""
 
     def __init__(self) -> None:
         self.known: dict[tuple[int, int], list[Problem]] = {}
@@ -154,7 +164,7 @@ class _Checker:
         return _names(reader, writer, place) + self._named(reader, writer, place)
 
     def _all_branches(self, reader: Type, writer: Type, place: str) -> list[Problem]:
-        """Check that the reader can read every branch that the writer may write."""
+        """Return the problems of each branch of the writer's union."""
         found = []
         for number, branch in enumerate(writer.branches):
             inner = self._fresh(reader, branch)
@@ -189,7 +199,7 @@ class _Checker:
 
 
 def writer_field(row: Field, writer: Type) -> Field | None:
-    """Return the writer's field for a reader's field, by name, else by one of its aliases; None if there is none."""
+    """Return the writer's field that matches a reader's field by name or by one of the reader's aliases; else None."""
     by_name = {field.name: field for field in writer.fields}
     for name in (row.name, *row.aliases):
         if name in by_name:
@@ -198,7 +208,10 @@ def writer_field(row: Field, writer: Type) -> Field | None:
 
 
 def same_name(reader: Type, writer: Type) -> bool:
-    """Return whether named types match: by short name, or by an alias of the reader's."""
+    """Return whether two named types match.
+
+    They match if their names without namespaces are equal, or if the reader has the writer's full name as an alias.
+    """
     return reader.short_name == writer.short_name or writer.name in reader.aliases
 
 

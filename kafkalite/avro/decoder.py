@@ -1,16 +1,16 @@
-"""Decode messages in the registry's wire format to columns of one reader schema.
+"""Decode Avro messages in a schema registry's wire format into Arrow columns of one reader schema.
 
     byte 0: 0x00 │ bytes 1–4: schema id, big-endian │ the Avro body
 
     binary column ─▶ ids ─▶ a program for each new id ─▶ native loop ─▶ Arrow columns, rows in their order
                      └─ no header, unknown id, bad body ─▶ null, and the reason
 
-The reader's schema is fixed when the decoder is created, so all batches have the same columns. Messages may have any
-number of writers' schemas: each is fetched when its id first occurs. Missing fields get the defaults of the reader's
-schema; additional fields are skipped.
+The reader's schema is fixed when the decoder is created, so all batches have the same columns. Messages may have
+different writers' schemas. The decoder fetches a writer's schema when its id first occurs. If a message lacks a field,
+the column gets the default of the reader's schema. If it has additional fields, they are skipped.
 
-Bytes after the record are an error, because otherwise garbage sometimes decodes as a record. Most other deserializers
-ignore such bytes.
+Bytes after the record are an error, unlike in most other deserializers. Without this check, invalid messages are
+sometimes decoded as records.
 
 Needs pyarrow. Thread rule: one thread at a time.
 """
@@ -44,7 +44,10 @@ NO_HEADER: Final = "the message does not begin with 0x00 and a schema id"
 
 
 class DecodeError(ValueError):
-    """A message cannot be decoded. `row` is its index in the batch; `schema_id` is -1 if it has no valid header."""
+    """A message that cannot be decoded.
+
+    `row` is its index in the batch. `schema_id` is the id in its header, or -1 without a valid header.
+    """
 
     def __init__(self, row: int, schema_id: int, reason: str, place: str | None = None) -> None:
         about = f"schema id {schema_id}: " if schema_id >= 0 else ""
@@ -56,7 +59,7 @@ class DecodeError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A decoded batch. Failed rows and null messages are null in `values`."""
+    """A decoded batch. In `values`, failed messages and null messages are null."""
 
     values: Any
     """An Arrow array of the reader's type: a struct for a record."""
@@ -68,7 +71,7 @@ class Decoded:
     """The reason for each row in `failed`."""
 
     def errors(self) -> Any:
-        """Return an Arrow column of the reasons; null for rows that were decoded."""
+        """Return an Arrow column of error texts, null for each message that was decoded."""
         import pyarrow as pa
 
         texts: list[str | None] = [None] * len(self.values)
@@ -78,10 +81,11 @@ class Decoded:
 
 
 class AvroDecoder:
-    """Decodes batches to one reader schema; see the module.
+    """A decoder of Avro messages into Arrow columns of one reader schema.
 
-    `reader_schema`   a schema's text; a schema with references as `RegistryClient.latest(subject).schema`
-    `mode`            "failfast": DecodeError for the first bad row; "permissive" and "dlq": `failed` and `reasons`
+    `reader_schema`   the text of a schema, or a parsed schema (required if the schema has references)
+    `mode`            "failfast": DecodeError for the first message that fails
+                      "permissive", "dlq": failed messages become null; the result has `failed` and `reasons`
     """
 
     def __init__(self, registry: RegistryClient, reader_schema: str | Schema, *, mode: str = "failfast") -> None:
@@ -99,14 +103,15 @@ class AvroDecoder:
 
     @classmethod
     def of_subject(cls, registry: RegistryClient, subject: str, *, mode: str = "failfast") -> AvroDecoder:
-        """Create a decoder for the subject's latest version at this time."""
+        """Create a decoder whose reader schema is the current latest version of a subject."""
         return cls(registry, registry.latest(subject).schema, mode=mode)
 
     def decode(self, messages: Any) -> Decoded:
-        """Decode a batch: an Arrow array of binary, large_binary or string, chunked or not, or a BytesColumn.
+        """Decode a batch of messages: an Arrow binary, large_binary or string array, or a BytesColumn.
 
-        DecodeError in mode failfast. RegistryUnreachable; RegistryRefused except for an unknown id, which is the
-        message's error. OverflowError for more than 2 GiB in one column.
+        In the mode "failfast", DecodeError for the first message that fails. RegistryUnreachable or RegistryRefused if
+        a writer's schema cannot be fetched; an unknown id makes only its messages fail. OverflowError if one column
+        would exceed 2 GiB.
         """
         column = bytes_column(messages)
         ids, headed = headers_of(column)
@@ -123,7 +128,11 @@ class AvroDecoder:
     def _roots_of(
         self, column: BytesColumn, ids: NDArray[np.int64], headed: NDArray[np.bool_]
     ) -> tuple[NDArray[np.int32], dict[int, str]]:
-        """Return each row's program: -1 for a null message, a smaller number for a bad one, with the reasons."""
+        """Return the native program for each message, and the reasons for messages that have none.
+
+        A program is identified by its first op, a number from 0. The number is -1 for a null message. Messages that
+        cannot be decoded have smaller numbers, which are the keys of the reasons.
+        """
         reasons = {NULL_ROOT - 1: NO_HEADER}
         roots = np.full(len(column), NULL_ROOT - 1, np.int32)
         if column.nulls is not None:
@@ -158,7 +167,9 @@ class AvroDecoder:
 
 
 def headers_of(column: BytesColumn) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the schema id of each message (-1 without one), and whether it has a header of the wire format."""
+    """Read the header of each message. Return the schema ids (-1 without a header), and whether each message has a
+    header.
+    """
     data = np.asarray(memoryview(column.data).cast("B"), np.uint8)
     headed = column.ends - column.starts >= HEADER_SIZE
     if column.nulls is not None:
@@ -176,7 +187,10 @@ def headers_of(column: BytesColumn) -> tuple[NDArray[np.int64], NDArray[np.bool_
 
 
 def bytes_column(messages: Any) -> BytesColumn:
-    """Return Arrow's binary arrays as a BytesColumn. Bytes are copied only if chunks must be joined."""
+    """Convert an Arrow binary or string array to a BytesColumn. Bytes are copied only if an array has several chunks.
+
+    TypeError for other Arrow types, OverflowError for chunks of more than 2 GiB in total.
+    """
     if isinstance(messages, BytesColumn):
         return messages
     import pyarrow as pa

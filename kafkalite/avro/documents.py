@@ -1,17 +1,24 @@
-"""Decode Avro messages in the registry's wire format to JSON documents, for display.
+"""Decode Avro messages in a schema registry's wire format into JSON documents, for display.
 
     binary column ─▶ schema ids ─▶ an AvroDecoder for each id ─▶ columns ─▶ documents, rows in their order
-                                └▶ without pyarrow, or if the schema contains itself:
-                                   value by value (kafkalite.avro.single), slower
+                                └▶ kafkalite.avro.single, value by value (slower):
+                                   if pyarrow is not installed, or the schema is recursive
 
 | Avro | JSON |
 | --- | --- |
-| record, map | object · array: array · a union: the member's document, untagged · null: null |
-| bytes, fixed | text in base64 · decimal: text, 12.50 |
-| date, times, timestamps | text in ISO 8601, timestamps with Z, local ones without; a number beyond year 9999 |
-| float, double | number; NaN, Infinity and -Infinity are text, since JSON has none |
+| record, map | object |
+| array | array |
+| union | the value, without the name of its branch |
+| bytes, fixed | base64 text |
+| decimal | text, such as "12.50" |
+| date, time, timestamp | ISO 8601 text; a timestamp ends with Z, a local timestamp does not |
+| a date or timestamp outside the years 1 to 9999 | the stored number |
+| NaN, Infinity, -Infinity | text, because JSON has no such numbers |
+| other types | as in JSON |
 
-Each message is decoded with the schema that it was written with. Thread rule: one thread at a time.
+Each message is decoded with the schema that it was written with.
+
+Thread rule: one thread at a time.
 """
 
 from __future__ import annotations
@@ -43,7 +50,11 @@ DECODER_COUNT_MAX: Final = 1000
 
 
 class Documents:
-    """Decodes messages; see the module. `columns` selects decoding by columns (default: if pyarrow is installed)."""
+    """A decoder of Avro messages into JSON documents.
+
+    `columns` is True to decode with pyarrow and False to decode value by value. The default depends on whether pyarrow
+    is installed.
+    """
 
     def __init__(self, registry: RegistryClient, *, columns: bool | None = None) -> None:
         self._registry = registry
@@ -51,9 +62,10 @@ class Documents:
         self._columns = importlib.util.find_spec("pyarrow") is not None if columns is None else columns
 
     def decode(self, messages: BytesColumn) -> tuple[list[object], dict[int, str]]:
-        """Return a document for each message (None for a null), and the reason by row for each one that failed.
+        """Return the document of each message, and the reason for each message that failed, by its index.
 
-        A failed row's document is None. RegistryUnreachable; RegistryRefused except for an unknown id.
+        A null message and a failed message have the document None. RegistryUnreachable or RegistryRefused if a schema
+        cannot be fetched; an unknown id makes only its messages fail.
         """
         found: list[object] = [None] * len(messages)
         ids, headed = headers_of(messages)
@@ -97,7 +109,7 @@ class Documents:
                 failed[row] = f"schema {schema_id}: {error}"
 
     def _decoder(self, schema_id: int) -> AvroDecoder | Schema:
-        """Return a decoder for messages with this schema id. It is the schema itself if decoding is value by value."""
+        """Return the decoder for a schema id: an AvroDecoder, or the schema itself to decode value by value."""
         decoder = self._decoders.get(schema_id)
         if decoder is None:
             decoder = schema = self._registry.schema(schema_id)
@@ -111,7 +123,9 @@ class Documents:
 
 
 def documents(column: Any, schema: Type) -> list[object]:
-    """Return a document for each row of an Arrow column that `AvroDecoder` decoded with this type."""
+    """Convert an Arrow column that an `AvroDecoder` returned to a list of JSON documents. `schema` is the column's Avro
+    type.
+    """
     made, _ = nullable_part(schema)
     rows = _rows(column, made)
     return [row if valid else None for row, valid in zip(rows, column.is_valid().to_pylist(), strict=True)]
@@ -153,12 +167,15 @@ def _leaves(column: Any, made: Type) -> list[object]:
 
 
 def _across(columns: list[list[object]], length: int) -> Any:
-    """Return the rows of these columns. Without columns, return `length` empty rows."""
+    """Return the rows of these columns as tuples. If there are no columns, return `length` empty tuples."""
     return zip(*columns, strict=True) if columns else [()] * length
 
 
 def _time_texts(column: Any, name: str) -> list[object]:
-    """Format times in ISO 8601, from the stored integers, so that values outside Python's range can be shown."""
+    """Format a column of dates or times in ISO 8601.
+
+    Uses the stored integers, because Python's datetime cannot represent all values.
+    """
     import pyarrow as pa
 
     wide = pa.types.is_timestamp(column.type) or pa.types.is_time64(column.type)

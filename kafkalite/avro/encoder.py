@@ -1,9 +1,11 @@
-"""Encode columns as messages in the registry's wire format: the reverse of `decoder`.
+"""Encode Arrow columns as Avro messages in a schema registry's wire format: the reverse of `decoder`.
 
     Arrow column ─▶ cast to the schema's own types ─▶ nodes over its buffers ─▶ native loop ─▶ binary column
 
-A null row becomes a null message (a tombstone); if the schema allows null, it becomes an encoded null. When the encoder
-is created, the schema is registered under the subject, or looked up there. Every message contains its id.
+When the encoder is created, the registry registers the schema under the subject, or looks it up there. Each message
+begins with the id of the schema.
+
+A null row is encoded as Avro's null if the schema allows null. Otherwise it becomes a null message (a tombstone).
 
 Needs pyarrow. Thread rule: one thread at a time.
 """
@@ -42,7 +44,7 @@ NUMBERS: Final = {"int": NODE_INT, "long": NODE_LONG, "float": NODE_RAW, "double
 
 
 class EncodeError(ValueError):
-    """A row does not match the schema. `row` is its index in the batch."""
+    """A row that does not match the schema. `row` is its index in the batch."""
 
     def __init__(self, row: int, reason: str) -> None:
         super().__init__(f"row {row}: {reason}")
@@ -51,11 +53,12 @@ class EncodeError(ValueError):
 
 
 class AvroEncoder:
-    """Encodes batches with one schema; see the module.
+    """An encoder of Arrow columns as Avro messages with one schema.
 
-    `schema`         a schema's text. `references` are in the registry's form, with a parsed schema that has their types
-    `auto_register`  False: the schema must already be registered (else RegistryRefused 40401, 40403)
-    `schema_id`      the schema's id, if it is known; the registry is then not asked
+    `schema`          the text of a schema, or a parsed schema (required if the schema has references)
+    `references`      the references of the schema, in the registry's form
+    `auto_register`   register the schema; if False, RegistryRefused (40401, 40403) unless it is already registered
+    `schema_id`       the schema's id, if it is known; then the registry is not called
     """
 
     def __init__(
@@ -76,9 +79,10 @@ class AvroEncoder:
         self.schema_id = ask(subject, self.schema.text, references) if schema_id is None else schema_id
 
     def encode(self, values: Any) -> Any:
-        """Encode a column (an Arrow array, chunked or not, or a record batch) as an Arrow column of messages.
+        """Encode an Arrow array or a record batch as an Arrow array of messages.
 
-        EncodeError for the first row that does not match, ArrowInvalid for a column of other types.
+        EncodeError for the first row that does not match the schema. ArrowInvalid if the column cannot be cast to its
+        types.
         """
         import pyarrow as pa
 
@@ -101,7 +105,9 @@ class AvroEncoder:
         )
 
     def _walk(self, array: Any, node: Node, schema: Type, nodes: list[Any]) -> int:
-        """Append the nodes of a column and its children to `nodes`; return the index of the column's node."""
+        """Append the native encoder's nodes for a column and its children to `nodes`. Return the index of the column's
+        node.
+        """
         index = len(nodes)
         nodes.append(None)
         null_branch, value_branch = branches_of(schema, node)
@@ -153,7 +159,10 @@ class AvroEncoder:
 
 
 def branches_of(schema: Type, node: Node) -> tuple[int, int]:
-    """Return the branch indexes of null and of the only other type in a union; -1 if there is no such branch."""
+    """Return the index of a union's null branch, and the index of its only other branch.
+
+    An index is -1 if there is no such branch. The second index is also -1 if the union has several other branches.
+    """
     if schema.kind != "union":
         return NO_BRANCH, NO_BRANCH
     kinds = [branch.kind for branch in schema.branches]

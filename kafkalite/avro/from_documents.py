@@ -1,11 +1,12 @@
-"""Encode a JSON document as a message in the registry's wire format: the reverse of `documents`.
+"""Encode a JSON document as an Avro message in a schema registry's wire format: the reverse of `documents`.
 
-    document ─▶ bytes by the schema, or Unfit with the place that does not match ─▶ header + bytes
+    document ─▶ bytes by the schema, or Unfit with the path that does not match ─▶ header + bytes
 
-Documents have the form that `kafkalite.avro.documents` returns; its docstring shows how each type is written. A missing
-field gets its default, and an unknown field is an error. In a union, the first branch that matches is used.
+Documents have the form that `kafkalite.avro.documents` returns; its docstring lists the JSON form of each Avro type. A
+missing field gets its default. An unknown field is an error. A union's value is encoded with the first branch that it
+matches.
 
-Does not need pyarrow. Thread rule: functions are pure.
+Does not need pyarrow. The functions are pure, except `encoded`, which fetches the schema from the registry.
 """
 
 from __future__ import annotations
@@ -37,17 +38,23 @@ DEPTH_MAX: Final = 128
 
 
 class Unfit(ValueError):
-    """A document does not match its schema. The message has the place and the reason."""
+    """A document that does not match its schema. The message has the path in the document and the reason."""
 
 
 def encoded(registry: RegistryClient, subject: str, document: object) -> bytes:
-    """Return a message by the latest schema of a subject. Unfit; RegistryRefused (40401: no such subject)."""
+    """Encode a document as a message with the latest schema of a subject.
+
+    Unfit if the document does not match. RegistryRefused (40401: no such subject).
+    """
     latest = registry.latest(subject)
     return bytes([MAGIC]) + latest.schema_id.to_bytes(HEADER_SIZE - 1, "big") + body(document, latest.schema.root)
 
 
 def body(value: Any, made: Type, place: str = "$", depth: int = 0) -> bytes:
-    """Encode a document by a type. Unfit if it does not match."""
+    """Encode a document as the Avro type `made`, without a header. Unfit if it does not match.
+
+    `place` is the path of the value in the document, for errors; `depth` is its nesting level.
+    """
     if depth > DEPTH_MAX:
         raise Unfit(f"{place[:80]} is nested more than {DEPTH_MAX} levels deep")
     match made.kind:
@@ -93,7 +100,7 @@ def _record(value: Any, made: Type, place: str, depth: int) -> bytes:
 
 
 def _branch(value: Any, made: Type, place: str, depth: int) -> bytes:
-    """Encode a value by the first branch of a union that it matches."""
+    """Encode a value with the first branch of a union that it matches."""
     others = [branch for branch in made.branches if branch.kind != "null"]
     if len(others) == 1 and value is not None:  # the reason why this one branch does not fit is the more useful error
         return zigzag(made.branches.index(others[0])) + body(value, others[0], place, depth + 1)
@@ -190,7 +197,10 @@ def _decimal(value: Any, made: Type, scale: tuple[int, int], place: str) -> byte
 
 
 def _time(value: Any, made: Type, name: str, place: str) -> int:
-    """Return a date as days, or a time as units since 1970 or midnight. A number is taken as stored."""
+    """Return a date or time as the stored number: days or units since 1970, or units since midnight.
+
+    The value is ISO 8601 text or the stored number itself.
+    """
     if not isinstance(value, str):
         return _whole(value, made, place)
     kind, _, unit = name.partition("_")

@@ -1,13 +1,16 @@
-"""Map a reader's Avro schema to columns: Arrow types for the program, and numbered columns for the native decoder.
+"""Map a reader's Avro schema to Arrow columns.
 
     record ─▶ struct   array ─▶ list   map ─▶ map<string, ...>   enum, string ─▶ string   bytes ─▶ binary
     fixed ─▶ fixed size binary   [null, T] ─▶ nullable T   [A, B, ...] ─▶ struct<member0: A, ...>, one not null
-    date, time-*, timestamp-*, local-timestamp-*, decimal (to 38 digits) ─▶ Arrow's own; other logical types as stored
+    date, time-*, timestamp-*, local-timestamp-*, decimal (to 38 digits) ─▶ the Arrow type of that name
+    other logical types ─▶ as their underlying type
 
-A schema is UnsupportedSchema if it is recursive, which Arrow types cannot be, or has more than COLUMN_COUNT_MAX
-columns. Only `arrow_type` and the functions that build arrays need pyarrow.
+The columns are numbered for the native decoder. UnsupportedSchema is raised for a recursive schema, which Arrow cannot
+represent, and for a schema with more than COLUMN_COUNT_MAX columns.
 
-Thread rule: immutable once created.
+Only `arrow_type` and the functions that build arrays need pyarrow.
+
+Thread rule: immutable after creation.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ TIMES: Final = {
 
 
 class UnsupportedSchema(ValueError):
-    """A valid Avro schema that columns cannot represent."""
+    """A valid Avro schema that Arrow columns cannot represent."""
 
 
 @dataclass(slots=True, eq=False)
@@ -69,7 +72,7 @@ class Node:
 
 
 class Layout:
-    """The columns of a reader's schema; `root` is column 0."""
+    """The columns of a reader's schema. `root` is column 0."""
 
     def __init__(self, schema: Type) -> None:
         self.nodes: list[Node] = []
@@ -77,7 +80,9 @@ class Layout:
         self.root = self._node(schema)
 
     def columns(self) -> list[tuple[int, int, list[int]]]:
-        """Return the columns in the native decoder's form."""
+        """Return the columns in the form that the native decoder expects: (kind, width in bytes, indexes of the
+        children).
+        """
         return [(node.kind, node.width, [child.index for child in node.children]) for node in self.nodes]
 
     def _node(self, schema: Type) -> Node:
@@ -123,7 +128,10 @@ class Layout:
 
 
 def nullable_part(schema: Type) -> tuple[Type, bool]:
-    """Return the non-null part of a type, and whether null is allowed. With several non-null types that is a union."""
+    """Split a type into its non-null part, and whether it allows null.
+
+    The non-null part of a union is its only other branch. A union with several other branches is returned unchanged.
+    """
     if schema.kind == "null":
         return schema, True
     if schema.kind != "union":
@@ -136,7 +144,7 @@ def nullable_part(schema: Type) -> tuple[Type, bool]:
 
 
 def decimal_of(made: Type) -> tuple[int, int] | None:
-    """Return precision and scale of a decimal that fits into 128 bits; None for any other type."""
+    """Return the precision and scale of a decimal type of at most 38 digits; None for any other type."""
     if made.kind not in {"bytes", "fixed"} or made.logical != "decimal":
         return None
     precision, scale = made.props.get("precision"), made.props.get("scale", 0)
@@ -176,7 +184,7 @@ def arrow_type(node: Node) -> Any:
 
 
 def time_type(name: str) -> Any:
-    """Return the Arrow type of a logical type in TIMES."""
+    """Return the Arrow type of a date or time. `name` is one of the values of TIMES."""
     import pyarrow as pa
 
     kind, _, unit = name.partition("_")
@@ -188,14 +196,14 @@ def time_type(name: str) -> Any:
 
 
 def arrow_field(name: str, node: Node) -> Any:
-    """Return the Arrow field of a column; members of a union are nullable."""
+    """Return the Arrow field of a column. All fields are nullable."""
     import pyarrow as pa
 
     return pa.field(name, arrow_type(node), nullable=True)
 
 
 def build(decoder: Any, node: Node) -> Any:
-    """Build the Arrow array of a column from copies of the native decoder's buffers."""
+    """Build the Arrow array of a column from the native decoder's buffers."""
     import numpy as np
     import pyarrow as pa
 
@@ -221,7 +229,7 @@ def build(decoder: Any, node: Node) -> Any:
 
 
 def packed(flags: Any) -> bytes:
-    """Pack one byte per value into one bit per value, as in Arrow."""
+    """Pack flags of one byte each into Arrow's bitmap of one bit each."""
     import numpy as np
 
     result: bytes = np.packbits(flags, bitorder="little").tobytes()

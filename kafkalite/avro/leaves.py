@@ -1,4 +1,10 @@
-"""Render Avro times and floats for JSON: times in ISO 8601, and NaN and infinities as text. Pure functions."""
+"""Render Avro dates, times and floats for JSON.
+
+Dates and times become ISO 8601 text, and NaN and infinities become text. A date or time that Python cannot represent is
+returned as its number.
+
+Pure functions.
+"""
 
 from __future__ import annotations
 

@@ -1,13 +1,15 @@
-"""Compare the units and scales of a writer's and a reader's logical types, which Avro's schema resolution ignores.
+"""Compare the logical types of a writer's and a reader's Avro schema.
 
-The specification resolves schemas by their underlying types. A writer's timestamp-millis would then be read as
-timestamp-micros, and decimal(5,2) as decimal(5,4), with values that are wrong by a factor.
+Avro's schema resolution ignores logical types and compares only the underlying types. It would read a writer's
+timestamp-millis as timestamp-micros, or decimal(5,2) as decimal(5,4). The values would be wrong by a constant factor.
 
-    finer unit of the same kind     converted (`factor`): time-millis to time-micros, timestamp-millis to -nanos
-    anything else that differs      refused: a coarser unit, another scale, a date read as a timestamp
-    one side has no logical type    not converted, because nothing shows that the meanings differ
+    the reader has a finer unit     converted: time-millis to time-micros, timestamp-millis to timestamp-nanos
+    other differences               refused: a coarser unit, another scale, a date read as a timestamp
+    one side has no logical type    not converted, because no difference is known
 
-timestamp-* and local-timestamp-* with the same unit can be read as each other, because the number is the same. Pure.
+A timestamp-* and a local-timestamp-* with the same unit can be read as each other, because their numbers are equal.
+
+Pure: no I/O, no state.
 """
 
 from __future__ import annotations
@@ -29,14 +31,18 @@ TIME_KINDS: Final = {
 
 
 class Meaning(NamedTuple):
-    """What a number means: `kind` is date, time, timestamp, decimal or duration; `unit` is ns, or digits of scale."""
+    """The meaning of a stored number.
+
+    `kind` is date, time, timestamp, decimal or duration. `unit` is in nanoseconds for a time or timestamp; it is the
+    scale of a decimal.
+    """
 
     kind: str
     unit: int = 0
 
 
 def meaning_of(made: Type) -> Meaning | None:
-    """Return the meaning of a type; None if it has no logical type with a meaning, or an invalid one."""
+    """Return the meaning of a type's numbers; None without a valid logical type."""
     name = made.logical or ""
     if TIME_KINDS.get(name) == made.kind:
         kind, _, unit = name.removeprefix("local-").partition("-")
@@ -52,7 +58,10 @@ def meaning_of(made: Type) -> Meaning | None:
 
 
 def factor(reader: Type, writer: Type) -> int | None:
-    """Return the factor from a stored number to the reader's: 1 to keep it, None if it cannot be converted."""
+    """Return the factor that converts the writer's stored numbers to the reader's.
+
+    1 means no conversion. None means that the types cannot be converted.
+    """
     wanted, written = meaning_of(reader), meaning_of(writer)
     if wanted is None or written is None or wanted == written:
         return 1
@@ -62,7 +71,7 @@ def factor(reader: Type, writer: Type) -> int | None:
 
 
 def differences(new: Type, old: Type, place: str = "") -> Iterator[str]:
-    """Yield a sentence for each place where a number has different meanings in two versions of a schema."""
+    """Yield a sentence for each field whose numbers have a different meaning in schemas `new` and `old`."""
     yield from _differences(new, old, place, set())
 
 
@@ -88,7 +97,7 @@ def _differences(new: Type, old: Type, place: str, seen: set[tuple[int, int]]) -
 
 
 def described(made: Type) -> str:
-    """Return a logical type as text, such as decimal(5,2)."""
+    """Return the name of a type's logical type, such as "timestamp-millis" or "decimal(5, 2)"."""
     if made.logical != "decimal":
         return made.logical or made.kind
     return f"decimal({made.props.get('precision')}, {made.props.get('scale', 0)})"

@@ -1,15 +1,16 @@
-"""Compile schema resolution to a program that puts a writer schema's data into the columns of a reader schema.
+"""Compile two Avro schemas to a program that decodes the writer's data into the columns of the reader's schema.
 
-    compile_program(writer, layout) ─▶ [(op, column, operands, argument, bytes), ...] for the native decoder
+    compile_program(writer, layout, reader) ─▶ [(op, column, operands, argument, bytes), ...] for the native decoder
 
-The rules are those of the Avro specification, as in `compatibility`. Fields match by name or by the reader's aliases,
-and missing ones get defaults. Numbers are promoted; bytes and strings are read as each other. Enums match by symbol,
-unions by branch. In addition, units of logical types are converted or refused (`logical.py`). A mismatch does not fail
-the compilation. It becomes an op that fails when a message reaches it, so a union is readable as long as only its
-matching branches occur.
+The program does Avro's schema resolution. Fields match by name or by the reader's aliases, and missing fields get their
+defaults. Numbers are promoted. Bytes and strings can be read as each other. Enums match by symbol, unions by branch. In
+addition to the specification, units of logical types are converted or refused (`logical.py`).
 
-Ops with column -1 skip values that the reader's schema lacks. The ops for a named type are shared, so the skipped part
-of a writer's schema may be recursive.
+Types that do not match become an op that fails when a message reaches it. So a union can be decoded as long as messages
+contain only its matching branches.
+
+An op with column -1 skips a value that the reader's schema lacks. Each named type has one shared op for skipping, so a
+skipped type may be recursive.
 
 Pure: no I/O, no state.
 """
@@ -70,7 +71,7 @@ NUMBERS: Final = {
 
 
 class Op(NamedTuple):
-    """One op in the native decoder's form."""
+    """One step of a program for the native decoder."""
 
     code: int
     column: int = SKIP
@@ -80,12 +81,15 @@ class Op(NamedTuple):
 
 
 def compile_program(writer: Type, layout: Layout, reader: Type, first: int = 0) -> list[Op]:
-    """Return the ops, the root first; operands are numbered from `first`. SchemaError for excessive schemas."""
+    """Return the ops that decode data of `writer` into the columns of `reader`. The first op decodes the whole message.
+
+    `first` is the number of the first op. SchemaError if the schemas need too many ops.
+    """
     return _Compiler(layout, first).compile(writer, reader)
 
 
 class _Compiler:
-    """Compiles one program."""
+    """The state of one compilation."""
 
     def __init__(self, layout: Layout, first: int) -> None:
         self.layout = layout
@@ -100,7 +104,9 @@ class _Compiler:
         return [op for op in self.ops if op is not None]
 
     def _begin(self) -> int:
-        """Reserve an op's place, so that its operands can be compiled first."""
+        """Reserve the index of an op, so that its operands can be compiled before it. SchemaError if there are too many
+        ops.
+        """
         if len(self.ops) >= OP_COUNT_MAX:
             raise SchemaError(f"resolving the schemas takes more than {OP_COUNT_MAX} steps")
         self.ops.append(None)
@@ -116,7 +122,7 @@ class _Compiler:
     # --- read into columns --------------------------------------------------------------------------------------------
 
     def _read(self, writer: Type, reader: Type, node: Node) -> int:
-        """Compile the reading of a writer's value into a reader's column."""
+        """Compile the reading of a writer's type into a reader's column. Return the index of the op."""
         if writer.kind == "union":
             index = self._begin()
             return self._fill(index, Op(OP_UNION, node.index, [self._read(b, reader, node) for b in writer.branches]))
@@ -125,7 +131,10 @@ class _Compiler:
         return self._read_plain(writer, reader, node)
 
     def _read_into_union(self, writer: Type, reader: Type, node: Node) -> int:
-        """Compile the reading into a union: into the branch of the same type, else the first one that can read."""
+        """Compile the reading of a writer's type into a reader's union.
+
+        The union's branch is the one of the same type, or else the first branch that can read the writer's type.
+        """
         branches = list(reader.branches)
         fitting = [b for b in branches if same_type(b, writer)] + [b for b in branches if can_read(b, writer)]
         if not fitting:
@@ -142,7 +151,7 @@ class _Compiler:
         return self._fill(index, Op(OP_MEMBER, node.index, [inner], number))
 
     def _read_plain(self, writer: Type, reader: Type, node: Node) -> int:
-        """Compile a value if neither side is a union."""
+        """Compile the reading of a type when neither the writer's nor the reader's type is a union."""
         times = factor(reader, writer)
         if times is None:
             return self._add(Op(OP_FAIL, argument=LOGICAL))
@@ -211,7 +220,7 @@ class _Compiler:
         return self._fill(index, Op(OP_RECORD, node.index, operands))
 
     def _default(self, reader: Type, default: object, node: Node) -> int:
-        """Compile the default of a missing field; without a default, every message fails."""
+        """Compile the default of a field that the writer lacks. Without a default, the op fails for every message."""
         if default is MISSING:
             return self._add(Op(OP_FAIL))
         if default is None and nullable_part(reader)[1]:
@@ -226,7 +235,7 @@ class _Compiler:
     # --- skip ---------------------------------------------------------------------------------------------------------
 
     def _skip(self, writer: Type) -> int:
-        """Compile the skipping of a writer's value."""
+        """Compile the skipping of a writer's value. Return the index of the op."""
         if id(writer) in self.skips:
             return self.skips[id(writer)]
         simple = {
@@ -262,7 +271,9 @@ class _Compiler:
 
 
 def same_type(reader: Type, writer: Type) -> bool:
-    """Return whether a union's branch is the same type as another one, by kind and name."""
+    """Return whether a reader's branch and a writer's type have the same kind, and the same full name if they are
+    named.
+    """
     if reader.kind != writer.kind:
         return False
     return writer.kind not in NAMED or (reader.name == writer.name and can_read(reader, writer))

@@ -1,15 +1,18 @@
-"""Parse Avro schemas from JSON and render them as text, as the specification (1.11) defines, without dependencies.
+"""Parse Avro schemas from JSON, and render them as text.
 
     text ─▶ parse ─▶ Schema ── root: Type ── fields, items, branches ── Type ...
-                       └────── text: one rendering, so that the same schema written differently is the same text
+                       └────── text: the schema in one fixed spelling
 
-A registry identifies a schema by its text, and its topic may contain texts that another registry wrote. So the
-rendering is that of Java's Avro library: its order of attributes, no white space, a namespace only where it differs
-from the enclosing one. Custom attributes and logical types are kept. As in Java, parsing does not check defaults.
+Implements version 1.11 of the Avro specification without dependencies.
 
-A schema may use types of other schemas (references). Those are parsed first, and passed as `named`.
+A registry identifies a schema by its text, so the same schema must always have the same text. Another registry may have
+written the topic of schemas. Therefore the text is the same as that of Java's Avro library: the same order of
+attributes, no white space, and a namespace only if it differs from the enclosing one. Custom attributes and logical
+types are kept. As in Java, defaults are not checked.
 
-Thread rule: immutable once parsed; share freely.
+A schema may use types of other schemas (references). Parse those first, and pass their types as `named`.
+
+Thread rule: immutable after parsing; may be shared between threads.
 """
 
 from __future__ import annotations
@@ -43,11 +46,11 @@ FIELD_RESERVED: Final = frozenset({"default", "doc", "name", "order", "type", "a
 
 
 class SchemaError(ValueError):
-    """The text is not a valid Avro schema; the message is one sentence."""
+    """A text that is not a valid Avro schema. The message is one sentence."""
 
 
 class _Missing:
-    """Marks a field without a default. None cannot mark it, because null is a valid default."""
+    """The type of MISSING, which marks a field without a default. None is a valid default: null."""
 
     def __repr__(self) -> str:
         return "MISSING"
@@ -71,7 +74,7 @@ class Field:
 
 @dataclass(slots=True, eq=False)
 class Type:
-    """One type; `kind` decides which attributes are used."""
+    """An Avro type. `kind` decides which of the other attributes are used."""
 
     kind: str
     """A primitive's name, record, enum, fixed, array, map or union."""
@@ -97,7 +100,7 @@ class Type:
 
     @property
     def logical(self) -> str | None:
-        """The logical type's name as written; callers check whether it is valid for the type."""
+        """The name of the logical type, or None. Callers check whether it is valid for the type."""
         value = self.props.get("logicalType")
         return value if isinstance(value, str) else None
 
@@ -113,11 +116,11 @@ class Schema:
     """The types that the schema defines or was given, by full name."""
 
     def normalized(self) -> str:
-        """Return the text with custom attributes and aliases sorted, so that more spellings of one schema are equal."""
+        """Return the text with custom attributes and aliases sorted, so that their order makes no difference."""
         return render(self.root, external=self._external(), ordered=True)
 
     def standalone(self) -> str:
-        """Return the schema's text without references: each referenced type is defined where it is first used."""
+        """Return the text with the referenced types included, each where it is first used."""
         return render(self.root)
 
     def _external(self) -> frozenset[str]:
@@ -125,7 +128,10 @@ class Schema:
 
 
 def parse(text: str, named: Mapping[str, Type] | None = None) -> Schema:
-    """Parse a schema from JSON text. SchemaError. `named` has the types of referenced schemas, by full name."""
+    """Parse a schema from JSON text. SchemaError if it is invalid.
+
+    `named` has the types of referenced schemas by full name.
+    """
     try:
         document = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
     except RecursionError as error:
@@ -136,7 +142,10 @@ def parse(text: str, named: Mapping[str, Type] | None = None) -> Schema:
 
 
 def parse_json(document: object, named: Mapping[str, Type] | None = None) -> Schema:
-    """Parse a schema from parsed JSON; see `parse`."""
+    """Parse a schema from a decoded JSON value. SchemaError if it is invalid.
+
+    `named` has the types of referenced schemas by full name.
+    """
     _require_flat(document)
     parser = _Parser(dict(named or {}))
     root = parser.type_of(document, "", 0)
@@ -149,7 +158,7 @@ def _refuse_constant(name: str) -> object:
 
 
 def _finite(text: str) -> float:
-    """Parse a number; SchemaError if JSON cannot represent it."""
+    """Parse a JSON number. ValueError if it is too large for a float."""
     number = float(text)
     if not math.isfinite(number):
         raise ValueError(f"{text[:40]} is too large for a number")
@@ -157,7 +166,7 @@ def _finite(text: str) -> float:
 
 
 def _require_flat(document: object) -> None:
-    """Raise SchemaError for JSON that is nested too deeply to be parsed and rendered safely."""
+    """Raise SchemaError if JSON has more than JSON_DEPTH_MAX levels, because recursion would exhaust the stack."""
     level = [document]
     for _ in range(JSON_DEPTH_MAX):
         inner: list[object] = []
@@ -173,7 +182,7 @@ def _require_flat(document: object) -> None:
 
 
 class _Parser:
-    """The named types of one text, and the current depth."""
+    """The state of parsing one schema: the named types and the number of types."""
 
     def __init__(self, named: dict[str, Type]) -> None:
         self.named = named
@@ -288,7 +297,10 @@ class _Parser:
 
 
 def full_name(name: str, namespace: object, space: str) -> str:
-    """Return a full name: with its own namespace, the given one, or the enclosing one. SchemaError if it is illegal."""
+    """Return the full name of a named type. SchemaError if the name is illegal.
+
+    The namespace is the one in `name`, or else `namespace`, or else the enclosing namespace `space`.
+    """
     if "." not in name:
         if namespace is not None and not isinstance(namespace, str):
             raise SchemaError(f"the namespace of {name} must be a string, not {_shown(namespace)}")
@@ -342,7 +354,11 @@ def _shown(value: object) -> str:
 
 
 def render(root: Type, *, external: frozenset[str] = frozenset(), ordered: bool = False) -> str:
-    """Return the text of a type. Names in `external` are defined elsewhere; `ordered` sorts attributes and aliases."""
+    """Return the JSON text of a type.
+
+    The names in `external` are not defined in the text, only referred to. `ordered` sorts custom attributes and
+    aliases.
+    """
     return json.dumps(_Renderer(set(external), ordered).node(root, ""), ensure_ascii=False, separators=(",", ":"))
 
 
@@ -352,7 +368,7 @@ class _Renderer:
         self.ordered = ordered
 
     def node(self, made: Type, space: str) -> object:
-        """Return the JSON of a type inside a namespace."""
+        """Return a type as a JSON value. `space` is the enclosing namespace."""
         if made.kind == "union":
             return [self.node(branch, space) for branch in made.branches]
         if made.kind in NAMED:
@@ -408,7 +424,7 @@ def _relative(name: str, space: str) -> str:
 
 
 def _defined_in(text: str) -> frozenset[str]:
-    """Return the full names that a rendered text defines."""
+    """Return the full names of the types that a rendered schema defines."""
     found: set[str] = set()
 
     def walk(node: object, space: str) -> None:

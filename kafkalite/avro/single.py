@@ -1,7 +1,11 @@
-"""Decode an Avro body into a JSON document value by value, for schemas that columns cannot represent.
+"""Decode an Avro body into a JSON document, one value at a time.
 
-The columnar decoder is much faster, but does not support recursive schemas. Documents have the form of
-`kafkalite.avro.documents`. The size of the body limits the nesting and the lengths of arrays. Pure: no I/O, no state.
+This decoder is used for recursive schemas, which Arrow columns cannot represent, and without pyarrow. The columnar
+decoder is much faster. Documents have the form that `kafkalite.avro.documents` describes.
+
+Nesting is limited to DEPTH_MAX levels. The number of items in arrays and maps is limited by the size of the body.
+
+Pure: no I/O, no state.
 """
 
 from __future__ import annotations
@@ -25,11 +29,11 @@ FREE_ITEMS: Final = 65_536
 
 
 class BodyError(ValueError):
-    """The body does not match its schema; the message is one sentence."""
+    """A body that does not match its schema. The message is one sentence."""
 
 
 def document(schema: Type, body: bytes) -> object:
-    """Return the document of a body. BodyError."""
+    """Decode a complete body into a JSON document. BodyError if it does not match the schema."""
     reader = _Body(body)
     found = reader.value(schema, 0)
     if reader.position != len(body):
@@ -38,7 +42,7 @@ def document(schema: Type, body: bytes) -> object:
 
 
 class _Body:
-    """An Avro body, and the position up to which it has been read."""
+    """An Avro body and the current read position."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -46,7 +50,7 @@ class _Body:
         self.items_left = len(data) + FREE_ITEMS
 
     def take(self, size: int) -> bytes:
-        """Return the next bytes."""
+        """Read the next `size` bytes. BodyError if the body is shorter."""
         if size < 0:
             raise BodyError("a length is negative")
         if size > len(self.data) - self.position:
@@ -55,7 +59,7 @@ class _Body:
         return self.data[self.position - size : self.position]
 
     def long(self) -> int:
-        """Return the next variable-length integer."""
+        """Read the next variable-length integer."""
         raw = shift = 0
         while True:
             (byte,) = self.take(1)
@@ -67,7 +71,7 @@ class _Body:
                 raise BodyError("a number has too many bytes")
 
     def value(self, made: Type, depth: int) -> object:
-        """Return the next value."""
+        """Read the next value, of type `made`."""
         if depth > DEPTH_MAX:
             raise BodyError("it is nested too deeply")
         match made.kind:

@@ -1,9 +1,10 @@
-"""Encode the defaults of an Avro schema in binary, for reader's fields that the writer's schema lacks.
+"""Encode the default values of an Avro schema in Avro's binary format.
 
-Defaults are JSON (specification, "Complex Types"). In bytes and fixed, each character is one byte, with a code point up
-to 255. A union's default belongs to the first branch that it matches.
+The decoder uses them for fields that the writer's schema lacks. The schema contains defaults as JSON (specification,
+"Complex Types"). In the default of bytes or fixed, each character is one byte, with a code point up to 255. The default
+of a union is encoded with the first branch that it matches.
 
-Pure.
+Pure: no I/O, no state.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ DEPTH_MAX: Final = 100
 
 
 def encode_default(schema: Type, value: object, depth: int = 0) -> bytes:
-    """Return a default's bytes. ValueError if it does not match its type."""
+    """Encode a default value. ValueError if it does not match its type."""
     if depth > DEPTH_MAX:
         raise ValueError("a default is nested too deeply")
     match schema.kind:
@@ -87,17 +88,17 @@ def _real(kind: str, value: float) -> bytes:
 
 
 def sized(raw: bytes) -> bytes:
-    """Return bytes or text in Avro's encoding: the size, then the bytes."""
+    """Return bytes with their length in front, which is the Avro encoding of bytes and strings."""
     return zigzag(len(raw)) + raw
 
 
 def block(items: list[bytes]) -> bytes:
-    """Return an array or map of encoded items in one block."""
+    """Return the Avro encoding of an array or map, in one block. The items are already encoded."""
     return zigzag(len(items)) + b"".join(items) + b"\0" if items else b"\0"
 
 
 def zigzag(value: int) -> bytes:
-    """Return an integer in Avro's variable-length zigzag encoding."""
+    """Return the Avro encoding of an int or long: a variable-length zigzag integer."""
     raw = (value << 1) ^ (value >> 63)
     out = bytearray()
     while raw > 0x7F:
