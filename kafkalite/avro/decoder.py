@@ -167,8 +167,9 @@ class AvroDecoder:
 
 
 def headers_of(column: BytesColumn) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Read the header of each message. Return the schema ids (-1 without a header), and whether each message has a
-    header.
+    """Read the header of each message.
+
+    Return the schema ids (-1 without a header), and whether each message has a header.
     """
     data = np.asarray(memoryview(column.data).cast("B"), np.uint8)
     headed = column.ends - column.starts >= HEADER_SIZE

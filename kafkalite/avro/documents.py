@@ -123,8 +123,9 @@ class Documents:
 
 
 def documents(column: Any, schema: Type) -> list[object]:
-    """Convert an Arrow column that an `AvroDecoder` returned to a list of JSON documents. `schema` is the column's Avro
-    type.
+    """Convert an Arrow column that an `AvroDecoder` returned to a list of JSON documents.
+
+    `schema` is the column's Avro type.
     """
     made, _ = nullable_part(schema)
     rows = _rows(column, made)

@@ -105,8 +105,9 @@ class AvroEncoder:
         )
 
     def _walk(self, array: Any, node: Node, schema: Type, nodes: list[Any]) -> int:
-        """Append the native encoder's nodes for a column and its children to `nodes`. Return the index of the column's
-        node.
+        """Append the native encoder's nodes for a column and its children to `nodes`.
+
+        Return the index of the column's node.
         """
         index = len(nodes)
         nodes.append(None)

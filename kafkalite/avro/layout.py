@@ -80,9 +80,7 @@ class Layout:
         self.root = self._node(schema)
 
     def columns(self) -> list[tuple[int, int, list[int]]]:
-        """Return the columns in the form that the native decoder expects: (kind, width in bytes, indexes of the
-        children).
-        """
+        """Return the columns in the native decoder's form: (kind, width in bytes, indexes of the children)."""
         return [(node.kind, node.width, [child.index for child in node.children]) for node in self.nodes]
 
     def _node(self, schema: Type) -> Node:

@@ -104,8 +104,9 @@ class _Compiler:
         return [op for op in self.ops if op is not None]
 
     def _begin(self) -> int:
-        """Reserve the index of an op, so that its operands can be compiled before it. SchemaError if there are too many
-        ops.
+        """Reserve the index of an op, so that its operands can be compiled before it.
+
+        SchemaError if there are too many ops.
         """
         if len(self.ops) >= OP_COUNT_MAX:
             raise SchemaError(f"resolving the schemas takes more than {OP_COUNT_MAX} steps")
@@ -271,8 +272,10 @@ class _Compiler:
 
 
 def same_type(reader: Type, writer: Type) -> bool:
-    """Return whether a reader's branch and a writer's type have the same kind, and the same full name if they are
-    named.
+    """Return whether a reader's branch and a writer's type are the same type.
+
+    They have the same kind. If they are named, they also have the same full name, and the reader can read the writer's
+    data.
     """
     if reader.kind != writer.kind:
         return False

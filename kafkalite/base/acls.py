@@ -1,10 +1,10 @@
-"""Access control lists as in Kafka's protocol: which principal may perform which operation on which resources.
+"""Define access control lists as in Kafka's protocol: which principals may perform which operations on which resources.
 
     Acl        one ACL: a resource pattern, a principal, a host, an operation, allow or deny
     AclFilter  selects the ACLs to list or delete
 
-Enum values have the numbers of the protocol and the names of Kafka's tools. `kafkalite.broker.security.acl_check`
-checks requests against ACLs; the broker, the client and the command line share this module.
+Enum values have the numbers of Kafka's protocol and the names of Kafka's tools. The broker, the client and the command
+line use this module. `kafkalite.broker.security.acl_check` authorizes requests.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CLUSTER_NAME: Final = "kafka-cluster"
 
 
 class _Number(IntEnum):
-    """An enum of the protocol. A number without a name becomes UNKNOWN, as in Kafka."""
+    """An enum of Kafka's protocol. Numbers that it does not define become UNKNOWN, as in Kafka."""
 
     @classmethod
     def _missing_(cls, value: object) -> Self | None:
@@ -30,7 +30,7 @@ class _Number(IntEnum):
 
 
 class ResourceType(_Number):
-    """The type of resource that an ACL applies to (Kafka's ResourceType)."""
+    """The type of resource to which an ACL applies (Kafka's ResourceType)."""
 
     UNKNOWN = 0
     ANY = 1
@@ -43,7 +43,7 @@ class ResourceType(_Number):
 
 
 class PatternType(_Number):
-    """How an ACL's name matches resources (Kafka's PatternType). ANY and MATCH are only for filters."""
+    """The way in which an ACL's name matches resource names (Kafka's PatternType). Only filters use ANY and MATCH."""
 
     UNKNOWN = 0
     ANY = 1
@@ -53,7 +53,10 @@ class PatternType(_Number):
 
 
 class AclOperation(_Number):
-    """An operation (Kafka's AclOperation). In a bit field of authorized operations, its bit is 1 << number."""
+    """An operation on a resource (Kafka's AclOperation).
+
+    In a bit field of authorized operations, the operation with number n has the bit 1 << n.
+    """
 
     UNKNOWN = 0
     ANY = 1
@@ -74,7 +77,7 @@ class AclOperation(_Number):
 
 
 class AclPermission(_Number):
-    """Whether an ACL denies or allows (Kafka's AclPermissionType). ANY is only for filters."""
+    """Whether an ACL allows or denies the operation (Kafka's AclPermissionType). Only filters use ANY."""
 
     UNKNOWN = 0
     ANY = 1
@@ -120,12 +123,12 @@ OPERATIONS_NOT_ASKED: Final = -(1 << 31)
 
 
 def operation_bits(operations: tuple[AclOperation, ...]) -> int:
-    """Return the bit field of these authorized operations."""
+    """Return operations as a bit field, as in the protocol's fields of authorized operations."""
     return sum(1 << operation for operation in operations)
 
 
 class Acl(NamedTuple):
-    """One ACL (Kafka's AclBinding). ACLs with equal fields are the same ACL."""
+    """One ACL (Kafka's AclBinding). Two ACLs with equal fields are the same ACL."""
 
     resource_type: ResourceType
     name: str
@@ -136,7 +139,7 @@ class Acl(NamedTuple):
     permission: AclPermission
 
     def check(self) -> None:
-        """Raise InvalidRequest if this ACL is invalid by the checks of Kafka's AclApis and AclControlManager."""
+        """Raise InvalidRequest if this ACL is invalid, by the checks of Kafka's AclApis and AclControlManager."""
         if self.resource_type is ResourceType.CLUSTER and self.name != CLUSTER_NAME:
             raise InvalidRequest(f"resource type CLUSTER has only one resource, {CLUSTER_NAME!r}")
         if not self.name:
@@ -157,7 +160,7 @@ class Acl(NamedTuple):
             raise InvalidRequest(f"principal {self.principal[:64]!r} is not of the form type:name, such as User:alice")
 
     def texts(self) -> list[str]:
-        """Return the fields as strings, which `from_texts` reads."""
+        """Return the fields as a list of strings, which `from_texts` parses."""
         return [
             self.resource_type.name,
             self.name,
@@ -170,7 +173,7 @@ class Acl(NamedTuple):
 
     @classmethod
     def from_texts(cls, texts: object) -> Self:
-        """Parse the result of `texts`. ValueError for anything else, and for an invalid ACL."""
+        """Create an ACL from the strings that `texts` returns. ValueError if they are not a valid ACL."""
         if not isinstance(texts, list) or len(texts) != len(cls._fields) or {*map(type, texts)} != {str}:
             raise ValueError(f"{texts!r:.200} is not an ACL")
         kind, name, pattern, principal, host, operation, permission = texts
@@ -193,7 +196,7 @@ class Acl(NamedTuple):
 
 
 class AclFilter(NamedTuple):
-    """Selects ACLs (Kafka's AclBindingFilter). None and ANY match everything."""
+    """A filter that selects ACLs (Kafka's AclBindingFilter). A field that is None or ANY matches every value."""
 
     resource_type: ResourceType = ResourceType.ANY
     name: str | None = None
@@ -205,7 +208,7 @@ class AclFilter(NamedTuple):
 
     @property
     def is_unknown(self) -> bool:
-        """Whether a field of this filter is UNKNOWN."""
+        """Whether any field of this filter is UNKNOWN."""
         return not (self.resource_type and self.pattern_type and self.operation and self.permission)
 
     def matches(self, acl: Acl) -> bool:

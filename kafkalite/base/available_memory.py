@@ -1,6 +1,6 @@
-"""Find the amount of memory that this process can use: the machine's memory, or the limit of its container or service.
+"""Find how much memory this process can use: the machine's memory, or the limit of its container or service.
 
-The sources are the kernel's files, as documented in proc(5) and the kernel's cgroup documentation.
+Reads the kernel's files that proc(5) and the kernel's cgroup documentation describe.
 """
 
 from __future__ import annotations
@@ -24,23 +24,29 @@ def ram_size() -> int:
 
 
 def cgroup_limit(root: str = _CGROUPS, membership: str = "/proc/self/cgroup") -> int | None:
-    """Return the smallest memory limit in bytes of this process's cgroup and the parent cgroups; None without a limit.
+    """Return the memory limit of this process's cgroup in bytes; None without a limit.
 
-    Version 2: `memory.max` (and `memory.high`, above which the kernel makes the process wait). Version 1:
-    `memory.limit_in_bytes` of the memory controller.
+    The limit is the smallest one of the cgroup and its parents. In cgroup version 2, it is in the files `memory.max`
+    and `memory.high`. In version 1, it is in `memory.limit_in_bytes` of the memory controller.
     """
     limits = [limit for path in _limit_files(root, membership) if (limit := _read_limit(path)) is not None]
     return min(limits, default=None)
 
 
 def available_size() -> int:
-    """Return the bytes that this process can use: the machine's memory, or its cgroup's limit if that is smaller."""
+    """Return the memory that this process can use, in bytes.
+
+    It is the smaller of the machine's memory and the cgroup's limit.
+    """
     limit = cgroup_limit()
     return ram_size() if limit is None else min(ram_size(), limit)
 
 
 def default_ceiling() -> int:
-    """Return the default of broker.memory.max: 512 MiB, or a quarter of the available memory if that is smaller."""
+    """Return the default of the setting broker.memory.max, in bytes.
+
+    It is a quarter of the available memory, but at most 512 MiB and at least 16 MiB.
+    """
     return max(SMALLEST, min(DEFAULT_MAX, available_size() // 4))
 
 

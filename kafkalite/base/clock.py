@@ -1,8 +1,10 @@
-"""Define the clocks of a broker as parameters, so that a test can pass its own.
+"""Define the clocks of a broker. They are passed as parameters, so that a test can replace them.
 
-Wall-clock time and monotonic time are never mixed. The wall clock is for what is stored or sent (record timestamps,
-retention), the monotonic clock for durations and timeouts. A jump of the wall clock must not expire a session or a
-timer. Nor must it expire stored data before an operator can correct the clock; see ExpiryTime.
+Times that are stored or sent, such as record timestamps, come from the wall clock. Durations and timeouts use the
+monotonic clock, so a jump of the wall clock does not expire sessions or timers.
+
+Retention uses `ExpiryTime`, which ignores a jump of the wall clock at first. So an operator can correct the clock
+before the broker deletes data.
 """
 
 from __future__ import annotations
@@ -23,14 +25,14 @@ class Clock(Protocol):
     """The time source of a broker. Any thread may call it."""
 
     def time_ms(self) -> int:
-        """Return the wall-clock time in milliseconds since 1970-01-01 UTC. It may jump either way."""
+        """Return the wall-clock time in milliseconds since 1970-01-01 UTC. It may jump forward or back."""
 
     def monotonic(self) -> float:
-        """Return seconds since a fixed moment in this process. It never goes back."""
+        """Return the seconds since a fixed moment in this process. The result never decreases."""
 
 
 class SystemClock:
-    """The machine's clocks."""
+    """The clocks of the operating system."""
 
     __slots__ = ()
 
@@ -39,12 +41,15 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def monotonic(self) -> float:
-        """Return seconds on the clock that `selectors` and `threading` use for timeouts."""
+        """Return seconds of the monotonic clock that `selectors` and `threading` use for timeouts."""
         return time.monotonic()
 
 
 class StoredTime(NamedTuple):
-    """The part of the trusted time (see ExpiryTime) that a data directory keeps between two runs. All in ms."""
+    """The state of an ExpiryTime that the data directory stores between two runs of a broker.
+
+    Values are in milliseconds.
+    """
 
     time_ms: int
     """The trusted time when it was stored, since 1970-01-01 UTC."""
@@ -55,7 +60,7 @@ class StoredTime(NamedTuple):
 
 
 class Ahead(NamedTuple):
-    """How far the wall clock is ahead of the trusted time, and how much longer the trusted time ignores that. In ms."""
+    """The difference between the wall clock and the trusted time of an ExpiryTime. Values are in milliseconds."""
 
     ahead_ms: int
     """By how much it is ahead of the trusted time."""
@@ -74,20 +79,19 @@ class _Jump(NamedTuple):
 
 
 class ExpiryTime:
-    """The trusted time: the time by which the broker decides that something has expired.
+    """The trusted time, which decides whether records have expired.
 
-    Retention compares the times of records with the present. If the wall clock jumped years ahead, retention would
-    delete everything, irrevocably. So the trusted time ignores a jump at first: while the wall clock is ahead, the
-    trusted time advances with the monotonic clock. It accepts the jump once the broker has run for `hold_ms` while the
-    wall clock was ahead by the same amount. If the wall clock is set back, the trusted time follows at once, which only
-    keeps data longer. So the trusted time is never ahead of the wall clock.
+    If the wall clock jumped years ahead, retention would delete all data. Therefore the trusted time ignores such a
+    jump at first, and advances with the monotonic clock. It accepts the jump after the broker has run for `hold_ms`
+    with the wall clock ahead by the same amount. If the wall clock is set back, the trusted time follows at once, which
+    only keeps data longer. So the trusted time is never ahead of the wall clock.
 
-    At the start of a broker, the trusted time is the earlier of the wall clock and the stored time (`resume`), so
-    downtime is treated like a jump. Downtime does not restart the wait for an earlier jump: otherwise a broker that
-    never runs for `hold_ms` at a stretch would keep everything forever. The end of that wait accepts only the earlier
-    jump; then the wait for the downtime begins.
+    Downtime looks like a jump: at start, the trusted time is the earlier of the wall clock and the stored time
+    (`resume`). Downtime does not restart the wait for an earlier jump. Otherwise a broker that never runs for `hold_ms`
+    without a restart would never delete data. After that wait, the trusted time accepts the earlier jump only. Then the
+    wait for the downtime begins.
 
-    Thread-safe.
+    Thread rule: any thread.
     """
 
     def __init__(self, clock: Clock, hold_ms: int) -> None:
@@ -99,7 +103,7 @@ class ExpiryTime:
         self._jump: _Jump | None = None
 
     def resume(self, stored: StoredTime) -> None:
-        """Continue from the time that an earlier process stored."""
+        """Continue from the state that `to_store` returned in an earlier process."""
         with self._lock:
             now_ms, now = self._clock.time_ms(), self._clock.monotonic()
             self._trusted_ms, self._trusted_at = min(now_ms, stored.time_ms), now
@@ -116,7 +120,7 @@ class ExpiryTime:
             return self._look_locked()
 
     def ahead(self) -> Ahead | None:
-        """Return how far the wall clock is ahead, or None while the trusted time follows it."""
+        """Return how far the wall clock is ahead of the trusted time; None if it is not ahead."""
         with self._lock:
             time_ms = self._look_locked()
             if self._jump is None:
@@ -125,7 +129,7 @@ class ExpiryTime:
             return Ahead(self._clock.time_ms() - time_ms, max(self._hold_ms - held_ms, 0))
 
     def to_store(self) -> StoredTime:
-        """Return the state for the next start's `resume`."""
+        """Return the state to store for `resume` at the next start."""
         with self._lock:
             time_ms = self._look_locked()
             if self._jump is None:

@@ -1,8 +1,8 @@
-"""Define data classes faster than the standard library does.
+"""Define data classes that are created faster than those of the standard library.
 
-The standard library compiles each method of each class from source text. This takes 70 µs per method; all methods
-together took a quarter of the time to start a broker. Here all classes share the functions for `__repr__`, `__eq__` and
-`__hash__`, with the same results. Everything else comes from the standard library.
+The standard library compiles each method of each data class from source text, which takes 70 µs per method. All methods
+together took a quarter of the broker's start time. Here all data classes share the functions for `__repr__`, `__eq__`
+and `__hash__`, with the same results. Everything else comes from the standard library.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(cls=None, /, *, repr=True, eq=True, frozen=False, **others):  # noqa: A002  # the library's names
-        """Define a data class as dataclasses.dataclass does, without support for `order` and `unsafe_hash`."""
+        """Make a class a data class, like dataclasses.dataclass. TypeError for `order` and `unsafe_hash`."""
         if not {"order", "unsafe_hash"}.isdisjoint(others):
             raise TypeError("kafkalite.base.dataclass does not support order and unsafe_hash")
 
@@ -70,7 +70,7 @@ def _hashed(cls: Any) -> Callable[[object], object]:
 
 
 def _values(names: list[str]) -> Callable[[object], object]:
-    """Return a function that returns these attributes of an object as a tuple."""
+    """Return a function that returns the attributes with these names as a tuple."""
     if len(names) > 1:
         return attrgetter(*names)
     return lambda of: tuple(getattr(of, name) for name in names)

@@ -1,15 +1,16 @@
-"""Deferred: a response that is completed later. A handler that must not wait returns a Deferred.
+"""Define Deferred: a response to a request that is completed later, without blocking a thread.
 
     handler ─▶ Deferred ─▶ dispatch parks the request ─▶ deliver(response)
                   ▲
                   └─ complete(response), once, from any thread, before or after
 
-No thread is blocked until then. A Deferred that is never completed blocks the later responses of its connection. So its
-creator must complete it in every case, also when the broker stops. A Deferred without a time limit has an `abandoned`
-callback, which is called when its client has disconnected.
+A handler that would have to wait returns a Deferred. An incomplete Deferred also blocks the later responses of its
+connection, so its creator must always complete it, even when the broker stops. A Deferred without a time limit has an
+`abandoned` callback, which is called when its client disconnects.
 
-Thread rule: call `complete` and `then` from any thread, each once. No lock is held while the function given to `then`
-is called. It is called on the completing thread or, if the response is already there, inside `then`.
+Thread rule: call `complete` and `then` from any thread, each once. The function passed to `then` is called on the
+thread that completes the Deferred. If it is already complete, `then` calls the function. No lock is held during the
+call.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ _lock = threading.Lock()
 
 
 class Deferred(Generic[T]):
-    """A response that may not exist yet."""
+    """A response that is completed later."""
 
     __slots__ = ("_deliver", "_done", "_response", "abandoned")
 
     def __init__(self, abandoned: Callable[[], object] | None = None) -> None:
-        """Create a Deferred; `abandoned` is called when no client waits for the response any more."""
+        """Create a Deferred. `abandoned` is called if the client disconnects before the response is complete."""
         self.abandoned = abandoned
         self._done = False
         self._response: T | None = None
@@ -41,22 +42,25 @@ class Deferred(Generic[T]):
 
     @property
     def done(self) -> bool:
-        """Whether the response is there."""
+        """Whether the response is complete."""
         return self._done
 
     @property
     def response(self) -> T:
-        """The response. RuntimeError before `complete`."""
+        """The response. RuntimeError if it is not complete."""
         if not self._done:
             raise RuntimeError("the deferred answer is not complete yet")
         return self._response  # type: ignore[return-value]  # done, so it is a T
 
     def map(self, function: Callable[[T], U]) -> Deferred[U]:
-        """Return a Deferred of `function(response)`, which is computed at the delivery. Use it instead of `then`."""
+        """Return a Deferred whose response is `function(response)`. The function is called on delivery.
+
+        After this call, use the returned Deferred. Do not call `then` on this one.
+        """
         return _Mapped(self, function)
 
     def complete(self, response: T) -> bool:
-        """Set the response. If there is a response already, return False and change nothing."""
+        """Set the response and deliver it. If there is already a response, return False and change nothing."""
         with _lock:
             if self._done:
                 return False
@@ -69,7 +73,7 @@ class Deferred(Generic[T]):
         return True
 
     def then(self, deliver: Callable[[T], object]) -> None:
-        """Set the function that is called with the response."""
+        """Call `deliver(response)` when the response is complete."""
         with _lock:
             if not self._done:
                 self._deliver = deliver
@@ -77,12 +81,15 @@ class Deferred(Generic[T]):
         deliver(self._response)  # type: ignore[arg-type]  # done, so it is a T
 
     def then_make(self, deliver: Callable[[Callable[[], T]], object]) -> None:
-        """Like `then`, but call `deliver` with a function that returns the response and runs the functions of `map`."""
+        """Call `deliver(get)` when the response is complete, where `get()` returns the response.
+
+        Unlike with `then`, `deliver` decides when the functions of `map` run: they run inside `get()`.
+        """
         self.then(lambda response: deliver(lambda: response))
 
 
 class _Mapped(Deferred[U], Generic[T, U]):
-    """The Deferred that `map` returns. It calls the function when its response is needed, and keeps the result."""
+    """The Deferred that `map` returns. It calls the function when its response is first needed, and caches it."""
 
     __slots__ = ("_function", "_source")
 
@@ -113,14 +120,14 @@ class _Mapped(Deferred[U], Generic[T, U]):
 
 
 def completed(response: T) -> Deferred[T]:
-    """Return a Deferred that is already completed."""
+    """Return a Deferred that is already complete."""
     done: Deferred[T] = Deferred()
     done.complete(response)
     return done
 
 
 def gathered(parts: Sequence[Deferred[T]]) -> Deferred[list[T]]:
-    """Return a Deferred that is completed with the responses of all parts, in their order."""
+    """Combine Deferreds into one. It completes after all parts, with their responses in the order of `parts`."""
     givers_up = [part.abandoned for part in parts if part.abandoned is not None]
 
     def abandon() -> None:

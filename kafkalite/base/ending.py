@@ -1,12 +1,15 @@
-"""Let a long-running command wait until it must end: until the first SIGTERM or Ctrl-C, or until it has failed.
+"""Let a long-running command wait for SIGTERM, Ctrl-C or a failure.
 
-    signal ─▶ C handler ─▶ a byte into the socket pair ─▶ wait() returns its number
+    signal ─▶ C handler ─▶ a byte into the socket pair ─▶ wait() returns the signal's number
     failure ─▶ failed() ──▶ a byte 0 ───────────────────▶ wait() returns 0
 
-The byte stays in the socket pair until wait() reads it, so a signal just before wait() is not lost. A queue or an event
-is not safe here. Python runs a signal handler between two instructions, so a queue's get could start to sleep just
-after the signal. And a handler that sets an event may interrupt code that holds the lock of the event. A second signal
-ends the process at once. Main thread only, except failed().
+The byte stays in the socket pair until wait() reads it, so a signal just before wait() is not lost. A queue or a
+threading.Event is not safe here. A signal handler runs between two instructions of Python. So the main thread could
+already be on its way to sleep, or it could hold the lock that the handler needs.
+
+A second signal ends the process at once.
+
+Thread rule: main thread only, except failed().
 """
 
 from __future__ import annotations
@@ -26,10 +29,10 @@ SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class Ending:
-    """A context manager that catches signals. On leaving it, the earlier handlers are restored."""
+    """A context manager that catches SIGTERM and Ctrl-C. On exit, it restores the earlier signal handlers."""
 
     def __init__(self, *, told: Iterable[signal.Signals] = ()) -> None:
-        """Create the context. wait() also returns the signals in `told`, and these may arrive more than once."""
+        """Create the context. wait() also returns the signals in `told`, which may arrive more than once."""
         self._told = tuple(told)
         self._bell, self._ring = socket.socketpair()
         self._ring.setblocking(False)
@@ -49,14 +52,14 @@ class Ending:
         self._ring.close()
 
     def wait(self) -> int:
-        """Return the number of the next signal, or 0 after failed()."""
+        """Wait for a signal and return its number; return 0 after failed()."""
         return self._bell.recv(1)[0]
 
     @contextlib.contextmanager
     def meanwhile(self, stop: Callable[[], object]) -> Iterator[None]:
-        """Return a context for use inside this one. SIGTERM or Ctrl-C then calls `stop`, from another thread.
+        """Return a context in which SIGTERM and Ctrl-C call `stop`, on another thread.
 
-        A later wait() still returns the signal.
+        Use it inside this context. A later wait() still returns the signal.
         """
         over, ended = socket.socketpair()
         came = bytearray()
@@ -79,14 +82,17 @@ class Ending:
             self._ring.send(came)
 
     def failed(self) -> None:
-        """Report that the command cannot continue. Any thread."""
+        """Make wait() return 0, because the command cannot continue. Any thread."""
         with contextlib.suppress(OSError):  # it ends already
             self._ring.send(b"\0")
 
 
 @contextlib.contextmanager
 def on_ending(stop: Callable[[], object]) -> Iterator[Ending]:
-    """Return a context for a command that needs no wait(): the first signal calls `stop`, from another thread."""
+    """Return a context in which the first SIGTERM or Ctrl-C calls `stop`, on another thread.
+
+    For commands that do not call wait().
+    """
     with Ending() as ending:
 
         def watch() -> None:
@@ -104,7 +110,11 @@ def on_ending(stop: Callable[[], object]) -> Iterator[Ending]:
 
 @contextlib.contextmanager
 def until_stdin_ends(*, wanted: bool) -> Iterator[None]:
-    """Send this process SIGTERM when standard input is closed: its parent has ended, or wants it to stop."""
+    """Return a context that sends this process SIGTERM when its standard input is closed.
+
+    A parent process closes it to stop this process; the system closes it when the parent ends. Without `wanted`,
+    nothing happens.
+    """
 
     def watch() -> None:
         with contextlib.suppress(OSError):
@@ -119,10 +129,10 @@ def until_stdin_ends(*, wanted: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def ended_at_once(last: Callable[[], object]) -> Iterator[None]:
-    """Return a context for work that may be killed at any moment, and whose libraries would print a KeyboardInterrupt.
+    """Return a context in which SIGTERM or Ctrl-C calls `last` and ends the process at once.
 
-    The first SIGTERM or Ctrl-C inside the context calls `last`, then ends the process with the status that shells
-    expect.
+    The exit status is 128 plus the signal's number, as shells expect. For work that can be interrupted safely, and
+    whose libraries would otherwise print a KeyboardInterrupt.
     """
 
     def end(number: int, _frame: object) -> None:
@@ -143,9 +153,12 @@ def _on_signal(number: int, _frame: object) -> None:
 
 
 def _on_told(_number: int, _frame: object) -> None:
-    """Do nothing: the C handler has already written the byte, which happens only if Python has a handler, too."""
+    """Do nothing, because the C handler has already written the byte.
+
+    This handler is still needed: Python's C handler runs only if there is also a Python handler.
+    """
 
 
 def _abandon(number: int, _frame: object) -> None:
-    """Exit at once on a second signal. Acknowledged records are safe."""
+    """Exit at once on a second signal. Acknowledged records are not lost."""
     os._exit(128 + number)

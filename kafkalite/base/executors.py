@@ -1,13 +1,13 @@
-"""Run work concurrently: on threads in a broker, under one seeded scheduler in a simulation.
+"""Run work concurrently: on threads in a broker, or under one scheduler with a seed in a simulation.
 
-    worker(name, turn)      runs one turn after another, when called or when the next turn is due
-    job(name, work)         runs something once
+    worker(name, turn)      calls `turn` repeatedly: on request, and when the time that it returned has passed
+    job(name, work)         runs `work` once
     each(name, ...)         runs a function for many items concurrently and waits for all results
     event()                 a flag that threads can wait for, like threading.Event
 
-Parts of a broker take their executors as a parameter, like their clock, and wait only in `Event.wait`. A turn ends
-instead of waiting for more work, and a lock is held only while code runs. So in a simulation one thread can run all
-parts, in any order.
+Parts of a broker receive their executors as a parameter. They must not wait for each other, except in `Event.wait`. If
+a worker has no work, its turn returns. Code that holds a lock never waits. Therefore a simulation can run all parts on
+one thread, in any order.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ Result = TypeVar("Result")
 
 
 class Event(Protocol):
-    """Like threading.Event."""
+    """A flag that threads can wait for, like threading.Event."""
 
     def set(self) -> None:
-        """Mark it as happened."""
+        """Set the flag."""
 
     def clear(self) -> None:
-        """Mark it as not happened."""
+        """Clear the flag."""
 
     def is_set(self) -> bool:
-        """Return whether it has happened."""
+        """Return whether the flag is set."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it has happened or `timeout` seconds have passed; return whether it has happened."""
+        """Wait until the flag is set or `timeout` seconds have passed. Return whether it is set."""
 
 
 class Worker(Protocol):
-    """Runs its turns one at a time, the first when it is started."""
+    """A worker, which calls a function repeatedly, never concurrently. Each call is a turn."""
 
     lock: threading.Lock
     """Guards what the turns and their callers share. A leaf lock."""
@@ -50,12 +50,12 @@ class Worker(Protocol):
         """Schedule the first turn."""
 
     def call_locked(self) -> None:
-        """Schedule another turn, after the one that may be running. The caller holds `lock`."""
+        """Schedule another turn at once, or after the current turn. The caller holds `lock`."""
 
     def stop(self) -> None:
-        """Wait until no turn runs. No turn begins after that, except one that is already scheduled.
+        """Stop the worker: wait for the current turn, and for a turn that is already scheduled.
 
-        A call from one of the worker's turns returns at once.
+        If the worker's own turn calls this method, it returns at once.
         """
 
 
@@ -63,23 +63,26 @@ class Job(Protocol):
     """Work that runs once."""
 
     def join(self) -> None:
-        """Wait until it is done."""
+        """Wait until the work is done."""
 
 
 class Executors(Protocol):
-    """Creates the workers and jobs of a broker's parts."""
+    """A factory for the workers, jobs and events of a broker."""
 
     def worker(self, name: str, turn: Callable[[], float | None]) -> Worker:
-        """Create a worker, not started. A turn returns the seconds until the next one, or None to wait for a call."""
+        """Create a worker, which must then be started.
+
+        `turn` returns the seconds until the next turn, or None to wait for `call_locked`.
+        """
 
     def job(self, name: str, work: Callable[[], object]) -> Job:
-        """Start running `work`."""
+        """Start running `work` once."""
 
     def each(self, name: str, count: int, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """Return the results for all items in order, computing `count` at a time."""
+        """Call `function` for each item, at most `count` at a time. Return the results in the order of the items."""
 
     def event(self) -> Event:
-        """Create an event that has not happened."""
+        """Create an event that is not set."""
 
 
 class ThreadWorker:
@@ -100,13 +103,13 @@ class ThreadWorker:
         self._thread.start()
 
     def call_locked(self) -> None:
-        """Schedule another turn, after the one that may be running. The caller holds `lock`."""
+        """Schedule another turn at once, or after the current turn. The caller holds `lock`."""
         if not self._called:
             self._called = True
             self._ready.notify()
 
     def stop(self) -> None:
-        """Wait until no turn runs. No turn begins after that, except one that is already scheduled."""
+        """Stop the worker: wait for the current turn, and for a turn that is already scheduled."""
         with self.lock:
             self._stopping = True
             self._ready.notify()
@@ -128,29 +131,32 @@ class ThreadWorker:
 
 
 class Threads:
-    """Executors that use threads."""
+    """Executors that run work on threads."""
 
     __slots__ = ()
 
     def worker(self, name: str, turn: Callable[[], float | None]) -> Worker:
-        """Create a worker, not started. A turn returns the seconds until the next one, or None to wait for a call."""
+        """Create a worker with its own thread, which must then be started.
+
+        `turn` returns the seconds until the next turn, or None to wait for `call_locked`.
+        """
         return ThreadWorker(name, turn)
 
     def job(self, name: str, work: Callable[[], object]) -> Job:
-        """Start running `work`."""
+        """Run `work` once on a new daemon thread."""
         thread = threading.Thread(target=work, name=name, daemon=True)
         thread.start()
         return thread
 
     def each(self, name: str, count: int, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """Return the results for all items in order, computing `count` at a time."""
+        """Call `function` for each item, on `count` threads. Return the results in the order of the items."""
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(count, name) as pool:
             return list(pool.map(function, items))
 
     def event(self) -> Event:
-        """Create an event that has not happened."""
+        """Create an event that is not set."""
         return threading.Event()
 
 

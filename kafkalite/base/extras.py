@@ -1,9 +1,9 @@
-"""Build the command that adds one of kafkalite's optional extras, such as spark, to this installation.
+"""Build the pip command that installs one of kafkalite's optional extras, such as spark, into this installation.
 
-kafkalite has no release on a package index, so a package of that name there would be someone else's. While
-`RELEASE_INDEX` is None, no message, document or file installs kafkalite from an index; a test checks all tracked files.
-The command therefore uses the clone, wheel or repository that this installation came from, or names the extra's
-packages one by one.
+kafkalite has no releases on a package index, so a package with that name there would belong to someone else. While
+`RELEASE_INDEX` is None, the command therefore does not install kafkalite from an index. A test checks that no tracked
+file does either. The command uses the clone, wheel or repository that this installation came from, or lists the
+packages of the extra.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ OWN_EXTRA: Final = re.compile(rf"{DISTRIBUTION}\[([\w,-]+)\]")
 
 
 def needs_extra(what: str, extra: str) -> str:
-    """Return a message for a user who lacks an extra: what is missing, and the command that installs it."""
+    """Return an error message that says what is missing, followed by the command that installs the extra."""
     return f"{what}: {install_command(extra)}"
 
 
 def install_command(extra: str) -> str:
-    """Return a shell command that adds the extra's packages to this installation."""
+    """Return a shell command that installs the packages of an extra into this installation."""
     place = Path(__file__).resolve().parent.parent.parent
     words = pip_arguments(extra, place, _distribution(), (*site.getsitepackages(), site.getusersitepackages()))
     return shlex.join([sys.executable or "python", "-m", "pip", "install", *words])
@@ -53,10 +53,13 @@ def _distribution() -> Distribution | None:
 def pip_arguments(extra: str, place: Path, distribution: Distribution | None, sites: Iterable[str]) -> list[str]:
     """Return the arguments of `pip install` for an extra.
 
-    `place` is the directory of the package, `sites` are the interpreter's own package directories. A clone is installed
-    in place. An installed copy gets the extra from the wheel, directory or repository that it came from (PEP 610). If
-    that is not recorded or no longer exists, the arguments name the extra's packages one by one. A copy outside the
-    interpreter's directories, such as that of the Debian package, gets them installed next to it.
+    `place` is the directory that contains the package kafkalite. `sites` are the interpreter's own package directories.
+
+        this installation is                      the arguments install
+        a clone                                   the clone, with the extra
+        outside `sites`, such as Debian's         the packages of the extra, next to it
+        from a known wheel or repository          that origin, with the extra (PEP 610)
+        otherwise                                 the packages of the extra
     """
     if (place / "pyproject.toml").is_file() and (place / "setup.py").is_file():
         return ["-e", f"{place}[{extra}]"]
@@ -72,7 +75,10 @@ def pip_arguments(extra: str, place: Path, distribution: Distribution | None, si
 
 
 def _origin(distribution: Distribution, extra: str) -> str | None:
-    """Return the extra at the place that the distribution came from (PEP 610), or None if that is unknown or gone."""
+    """Return a requirement for pip that installs the extra from the distribution's origin (PEP 610).
+
+    None if the origin is unknown or no longer exists.
+    """
     try:
         recorded = json.loads(distribution.read_text("direct_url.json") or "null")
         url = urlsplit(str(recorded["url"]))
@@ -88,7 +94,7 @@ def _origin(distribution: Distribution, extra: str) -> str | None:
 
 
 def packages_of(extra: str, requirements: list[str]) -> list[str]:
-    """Return an extra's requirements from a distribution's metadata, including those of extras that it refers to."""
+    """Return the packages of an extra, from a distribution's metadata. An extra may include other extras."""
     found: dict[str, None] = {}
     for line in requirements:
         requirement, _, marker = (part.strip() for part in line.partition(";"))

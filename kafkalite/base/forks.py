@@ -1,18 +1,17 @@
-"""Make a forked child give up its parent's brokers and clients.
+"""Make a forked child process give up the brokers and clients of its parent.
 
-    fork ─▶ in the child: leave() of everything registered ─▶ abandon(): its descriptors become /dev/null
+    fork ─▶ in the child: leave() of every registered part ─▶ abandon(): its descriptors become /dev/null
 
-The child has the objects of its parent but none of the threads, and its descriptors share sockets, locks and files with
-the parent's. EPOLL_CTL_DEL, shutdown and close_notify would affect the parent's sockets, so the child calls none of
-these. Closing a descriptor is not enough, because its object closes it again later, when the number may belong to
-another file. So the child replaces it with /dev/null.
+The child has the parent's objects, but only one thread. Its descriptors refer to the same sockets, locks and files as
+the parent's. Therefore the child must not call EPOLL_CTL_DEL or shutdown, or send a close_notify, because each affects
+the parent. Closing a descriptor is not enough: its object would close it again later, when another file may have its
+number. So the child replaces each descriptor with /dev/null.
 
-If C code forks, Python's fork hook does not run. So a part also compares process ids (`Origin`) before it stops,
-flushes or sends.
+Python does not notice a fork by C code. So a part also compares process ids (`Origin`) before it stops, flushes or
+sends.
 
-A thread that imports a module holds the module's lock. If another thread forks at that time, the lock is never released
-in the child, and the child cannot import the module. So a fork waits for imports that the broker itself starts
-(`importing`).
+If another thread imports a module during the fork, the child can never import that module: its import lock stays
+locked. So a fork waits for the broker's own imports (`importing`).
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104  # compared, n
 
 
 class Inherited(Protocol):
-    """A part that a child must give up."""
+    """A broker, a client or a part of one, which a forked child must give up."""
 
     def leave(self) -> None:
         """Give up the part. Called in the child, by its only thread, before fork returns. Must not wait for a lock."""
@@ -46,17 +45,20 @@ _registered: weakref.WeakSet[Inherited] = weakref.WeakSet()
 
 
 def register(part: Inherited) -> None:
-    """Let `leave` of this part be called in each forked child. The registration does not keep the part alive."""
+    """Register a part, whose `leave` is then called in each forked child.
+
+    The registration does not keep the part alive.
+    """
     _registered.add(part)
 
 
 def unregister(part: Inherited) -> None:
-    """Stop tracking a part that has ended. Idempotent."""
+    """Remove a part's registration. Idempotent."""
     _registered.discard(part)
 
 
 class Origin:
-    """The process that created a part."""
+    """The id of the process that created a part."""
 
     __slots__ = ("_process",)
 
@@ -65,11 +67,11 @@ class Origin:
 
     @property
     def is_here(self) -> bool:
-        """Return whether this is the process that created the part, and not a child of it."""
+        """Whether the current process created the part. False in a forked child."""
         return self._process == os.getpid()
 
     def refusal(self, part: str) -> str:
-        """Return the error message for a child that uses the part."""
+        """Return the error message for a forked child that uses the part."""
         here = os.getpid()
         return (
             f"this {part} belongs to process {self._process} and cannot be used in process {here}; create a new one "
@@ -78,7 +80,7 @@ class Origin:
 
 
 def abandon(descriptors: Iterable[int]) -> None:
-    """Replace descriptors with /dev/null without any effect on their peers. Skips -1."""
+    """Replace file descriptors with /dev/null, without any effect on the parent's sockets and files. -1 is ignored."""
     wanted = [descriptor for descriptor in descriptors if descriptor >= 0]
     if not wanted:
         return
@@ -95,7 +97,10 @@ def abandon(descriptors: Iterable[int]) -> None:
 
 
 def keep_alive(part: object) -> None:
-    """Never destroy an object: its destructors might wait for locks that threads of the parent held at the fork."""
+    """Prevent that an object is ever destroyed.
+
+    Its destructor might wait for a lock that a thread of the parent held during the fork.
+    """
     import ctypes
 
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(part))
@@ -103,13 +108,13 @@ def keep_alive(part: object) -> None:
 
 @contextlib.contextmanager
 def importing() -> Iterator[None]:
-    """Return a context that delays other threads' forks during an import by the broker itself."""
+    """Return a context for an import by the broker itself. Forks on other threads wait until the context ends."""
     with _imports:
         yield
 
 
 def open_below(directories: Iterable[str], addresses: Iterable[tuple[str, int]]) -> list[int]:
-    """Return this process's descriptors of files in these directories and of sockets bound to these (host, port)."""
+    """Return this process's descriptors of files in `directories` and of sockets bound to `addresses` (host, port)."""
     roots = [os.path.realpath(directory) for directory in directories]
     bound = set(addresses)
     found = []

@@ -1,12 +1,12 @@
-"""Send one HTTP request with limits on time and size, to a server that is not trusted.
+"""Send one HTTP request to an untrusted server, with limits on time and size.
 
-One deadline covers the name lookup, the connection, the headers and the body, even if bytes arrive one at a time. A
-body above the size limit is not read to its end. Redirects are not followed, so that the request's data reaches only
-the server that it is for. No error message contains any part of the URL, which may hold a secret.
-
-Each request runs on its own thread, because the system's resolver can take any time and cannot be stopped.
+One deadline covers the name lookup, the connection, the headers and the body. It also ends a response that arrives byte
+by byte. A body above the size limit is not read to its end. Redirects are not followed, so no other server receives the
+request's data. Error messages contain no part of the URL, which may include a secret.
 
 Proxies come from the environment, as in urllib.
+
+Thread rule: any thread. Each request runs on its own thread, because the system's name lookup cannot be interrupted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _room: Final = threading.BoundedSemaphore(ASKED_AT_A_TIME_MAX)
 
 
 class _TimedFile(io.RawIOBase):
-    """A file object over a socket; reading after a deadline (time.monotonic()) raises TimeoutError."""
+    """A file object over a socket. Reading raises TimeoutError after a deadline on the clock of time.monotonic()."""
 
     def __init__(self, connection: socket.socket, until: float) -> None:
         self._connection = connection
@@ -57,7 +57,7 @@ class _TimedFile(io.RawIOBase):
 
 
 class _TimedSocket:
-    """The part of a socket that an HTTPResponse uses."""
+    """The one method of a socket that HTTPResponse uses, with a deadline for reading."""
 
     def __init__(self, connection: socket.socket, until: float) -> None:
         self._connection = connection
@@ -69,13 +69,16 @@ class _TimedSocket:
 
 
 def timed_response(until: float, connection: socket.socket, *arguments: Any, **more: Any) -> HTTPResponse:
-    """Return a response that is read by `until`, or raises TimeoutError. For use as a connection's `response_class`."""
+    """Return an HTTPResponse that raises TimeoutError if it is read after the deadline `until`.
+
+    Use it as the `response_class` of a connection.
+    """
     timed: Any = _TimedSocket(connection, until)
     return HTTPResponse(timed, *arguments, **more)
 
 
 class _Timed(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
-    """Opens connections whose responses must be complete by a deadline."""
+    """A urllib handler for HTTP and HTTPS whose responses must be complete by a deadline."""
 
     def __init__(self, until: float, context: ssl.SSLContext | None) -> None:
         urllib.request.HTTPSHandler.__init__(self, context=context)
@@ -110,12 +113,14 @@ def read(
     size_max: int,
     context: ssl.SSLContext | None = None,
 ) -> bytes:
-    """Return the body of the response to a GET, or to a POST of `data`.
+    """Send a GET, or a POST with `data`, and return the body of the response.
 
-    `connect_s` limits the connection, `whole_s` everything together. `context` has the trusted certificates; None means
-    the system's. ValueError: the body is larger than `size_max`, or the URL is neither http nor https.
-    urllib.error.HTTPError: the status is not success, including redirects. OSError, http.client.HTTPException: the
-    response did not arrive completely.
+    `connect_s`   the time limit for the connection
+    `whole_s`     the time limit for everything together
+    `context`     the TLS context; None for the system's trusted certificates
+
+    ValueError: the body is larger than `size_max` bytes, or the URL is neither http nor https. urllib.error.HTTPError:
+    the status is an error or a redirect. OSError, http.client.HTTPException: the response did not arrive completely.
     """
 
     def ask() -> bytes:
@@ -134,7 +139,7 @@ def read(
 
 
 def tell(url: str, data: bytes, *, headers: Mapping[str, str], connect_s: float, whole_s: float) -> None:
-    """POST `data` and wait only for the headers of a successful response. Errors are those of `read`."""
+    """Send a POST with `data` and wait for the headers of a successful response. Raises the errors of `read`."""
 
     def ask() -> None:
         _opened(url, data, headers, min(connect_s, whole_s), until, None).close()
@@ -144,7 +149,7 @@ def tell(url: str, data: bytes, *, headers: Mapping[str, str], connect_s: float,
 
 
 def _in_time(ask: Callable[[], T], until: float) -> T:
-    """Run `ask` on its own thread and return or raise its result. TimeoutError after `until`."""
+    """Run `ask` on its own thread and return its result or raise its error. TimeoutError after the deadline `until`."""
     if not _room.acquire(timeout=max(0.0, until - time.monotonic())):
         raise TimeoutError(f"{ASKED_AT_A_TIME_MAX} HTTP requests are already running, and none finished in time")
     outcome: Future[T] = Future()

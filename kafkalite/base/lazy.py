@@ -1,4 +1,4 @@
-"""Import the names of a package when they are first used (PEP 562), so that importing the package costs nothing."""
+"""Import the names of a package when they are first used (PEP 562), so that the package itself is imported fast."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ if TYPE_CHECKING:
 
 
 def lazy_names(package: str, where: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` for `package`. `where` maps each name to the full name of its module.
+    """Return the functions `__getattr__` and `__dir__` for a package.
 
-    After its first use, a name is a plain attribute of the package.
+    `where` maps each name to the full name of its module.
+
+    After its first use, a name is an ordinary attribute of the package.
     """
     module = sys.modules[package]
 

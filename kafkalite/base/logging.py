@@ -1,14 +1,18 @@
-"""Format the broker's log, one line per event for people or as JSON, and bound the number of lines.
+"""Format the broker's log, as text or JSON, and limit the number of lines.
 
     2026-11-21T09:50:00.123Z INFO  kafkalite.broker.log.manager topic created topic=orders partitions=3
     {"time": "2026-11-21T09:50:00.123Z", "level": "INFO", "logger": "kafkalite.broker.log.manager", "message": ..., ...}
 
-Modules log through the standard library (`logging.getLogger(__name__)`) and pass structure with `fields`. Only the
-command line calls `configure`: where kafkalite is used as a library, the application configures logging. Any thread may
-log. Text that a client chose goes through `escaped`, here and in labels of metrics.
+Modules log through the standard library (`logging.getLogger(__name__)`), and pass structured values with `fields`. Each
+event is one line. Only the command line calls `configure`. An application that uses kafkalite as a library configures
+logging itself.
 
-Events that a client can cause repeatedly are logged through a `RepeatLogger`: one line per minute of each kind, with a
-count of the suppressed ones. `RepeatFilter` bounds all other lines.
+Clients can choose some texts, such as topic names. `escaped` makes them safe for log lines and for labels of metrics.
+
+Clients can also cause events repeatedly. A `RepeatLogger` logs one line per minute for each kind of event, with the
+number of suppressed lines. `RepeatFilter` limits all other lines.
+
+Thread rule: any thread may log.
 """
 
 from __future__ import annotations
@@ -43,8 +47,8 @@ VALUE_SIZE_MAX: Final = 1024
 def escaped(text: str, size_max: int | None = None) -> str:
     """Escape and shorten a text that a client may have chosen, for log lines and terminals.
 
-    Line breaks, control characters and unprintable characters might forge a log line or control a terminal. The result
-    has at most `size_max` characters.
+    Line breaks and other unprintable characters are escaped, because they could forge a log line or control a terminal.
+    A text with more than `size_max` characters is cut before it is escaped.
     """
     cut = text if size_max is None or len(text) <= size_max else text[:size_max] + "…"
     if cut.isprintable():
@@ -53,12 +57,12 @@ def escaped(text: str, size_max: int | None = None) -> str:
 
 
 def fields(**values: object) -> Mapping[str, Any]:
-    """Return structured fields for a log line: `logger.info("topic created", extra=fields(topic=name))`."""
+    """Return structured values for a log line: `logger.info("topic created", extra=fields(topic=name))`."""
     return {"fields": values}
 
 
 class TextFormatter(logging.Formatter):
-    """Format a line for people: time in UTC, level, logger, message, `key=value` pairs."""
+    """A formatter for lines of text: time in UTC, level, logger, message, `key=value` pairs."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, followed by the traceback if there is one."""
@@ -74,10 +78,10 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """Format a line for machines: one JSON object."""
+    """A formatter for lines of JSON, one object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the object, with the traceback as `error` if there is one."""
+        """Return the JSON object. A traceback becomes its field `error`."""
         line: dict[str, object] = {
             "time": _time_text(record),
             "level": record.levelname,
@@ -91,9 +95,9 @@ class JsonFormatter(logging.Formatter):
 
 
 class RepeatFilter(logging.Filter):
-    """A logging filter that passes LINES_PER_SECOND_MAX lines per message and second, and logs how many it suppressed.
+    """A logging filter that passes at most LINES_PER_SECOND_MAX lines per second with the same message.
 
-    logging calls it without holding the handler's lock, so under contention the counts may be off by a few.
+    It reports the number of suppressed lines. `logging` calls it without a lock, so the counts may be off by a few.
     """
 
     def __init__(self) -> None:
@@ -116,7 +120,7 @@ class RepeatFilter(logging.Filter):
 
 
 class _Repeats:
-    """The state of one kind: when the current interval began, and how many lines were written and suppressed."""
+    """The state of one kind of line: the start of its current interval, and the lines written and suppressed in it."""
 
     __slots__ = ("held", "since", "written")
 
@@ -135,7 +139,7 @@ class _Kinds:
         self._swept_at = 0.0
 
     def get(self, kind: Hashable, now: float) -> _Repeats:
-        """Return the state of a kind; new kinds above KINDS_MAX share one state."""
+        """Return the state of a kind. If there are already KINDS_MAX kinds, all new kinds share one state."""
         repeats = self._of.get(kind)
         if repeats is not None:
             return repeats
@@ -153,22 +157,21 @@ _repeats_lock = threading.Lock()
 
 
 def forget_repeats() -> None:
-    """Reset all counts, as in a new process.
+    """Reset the counts of all RepeatLoggers.
 
-    A starting broker calls this, because several brokers may run one after another in one process.
+    A broker calls this when it starts, because several brokers may run one after another in one process.
     """
     with _repeats_lock:
         _repeats.clear()
 
 
 class RepeatLogger:
-    """A logger for lines that a client can cause repeatedly, such as one for each request or connection.
+    """A logger that limits lines that clients can cause repeatedly, such as one line per request.
 
-    Lines are limited by kind, which is the message before its values are filled in (so it must be a constant). The
-    first `lines` of a kind are written at once, then as many in each REPEAT_INTERVAL_S. The first line of an interval
-    includes the number of suppressed lines before it.
+    Lines with the same message template are of one kind. In each interval of REPEAT_INTERVAL_S, at most `lines` lines
+    of a kind are written. The first line of the next interval includes the number of suppressed lines.
 
-    Logging never raises MemoryError: if there is no memory for a line, the line is lost.
+    Logging never raises MemoryError: without memory for a line, the line is lost.
     """
 
     __slots__ = ("_lines", "_logger")
@@ -178,23 +181,27 @@ class RepeatLogger:
         self._lines = lines
 
     def debug(self, message: str, *values: object, **options: Any) -> None:
-        """Log a debug line; see `info`."""
+        """Log a line at level DEBUG, with the options of `info`."""
         self._log(logging.DEBUG, message, values, options)
 
     def info(self, message: str, *values: object, **options: Any) -> None:
-        """Log a line. Options: `extra`, as in any logger, and `kind`, which replaces the message as the kind."""
+        """Log a line at level INFO.
+
+        The options are `extra`, as in any logger, and `kind`. Lines with the same `kind` count as one kind, even if
+        their messages differ.
+        """
         self._log(logging.INFO, message, values, options)
 
     def warning(self, message: str, *values: object, **options: Any) -> None:
-        """Log a warning; see `info`."""
+        """Log a line at level WARNING, with the options of `info`."""
         self._log(logging.WARNING, message, values, options)
 
     def error(self, message: str, *values: object, **options: Any) -> None:
-        """Log an error; see `info`."""
+        """Log a line at level ERROR, with the options of `info`."""
         self._log(logging.ERROR, message, values, options)
 
     def exception(self, message: str, *values: object, **options: Any) -> None:
-        """Log an error with its traceback; see `info`."""
+        """Log a line at level ERROR with the current traceback, with the options of `info`."""
         self._log(logging.ERROR, message, values, {"exc_info": True, **options})
 
     def _log(self, level: int, message: str, values: tuple[object, ...], options: dict[str, Any]) -> None:
@@ -212,7 +219,7 @@ class RepeatLogger:
             return
 
     def _held_before(self, kind: Hashable) -> int | None:
-        """Return how many lines were suppressed before this one, or None if this line must be suppressed as well."""
+        """Count a line of this kind. Return the number of lines suppressed before it; None to suppress this line."""
         now = time.monotonic()
         with _repeats_lock:
             repeats = _repeats.setdefault(self._logger.name, _Kinds()).get(kind, now)
@@ -227,7 +234,7 @@ class RepeatLogger:
 
 
 def configure(*, level: str = "INFO", json_lines: bool = False, stream: TextIO | None = None) -> None:
-    """Write this package's log to `stream` (stderr by default). A second call replaces the first."""
+    """Write this package's log to `stream` (default: stderr). Another call replaces the configuration."""
     handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
     handler.setFormatter(JsonFormatter() if json_lines else TextFormatter())
     handler.addFilter(RepeatFilter())

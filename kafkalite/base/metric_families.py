@@ -1,17 +1,17 @@
-"""Define the interface by which parts of a broker provide metrics: families of samples, collected at each scrape.
+"""Define the interface through which parts of a broker provide metrics.
 
-A part counts in plain variables and provides a `Source`, a function that yields `Family` objects. The broker collects
-the sources in `BrokerServices.metric_sources`. Each scrape through `metrics.listeners` calls the sources, on a thread
-of the HTTP server; without this setting nothing calls them.
+A part provides a `Source`: a function that yields `Family` objects with the current values. It is added to the list
+`BrokerServices.metric_sources`. The listeners in the setting `metrics.listeners` call all sources at each scrape, on a
+thread of the HTTP server.
 
     def families(self) -> Iterator[Family]:
         yield Family("kafkalite_queue_jobs", "gauge", "Jobs that …", [(labels(queue=name), 12), …])
 
     services.metric_sources.append(queues.families)
 
-Rules: a source must not wait for a disk, and takes only leaf locks (under which no other lock is taken). Labels whose
-values clients choose (client ids, users) are limited by `most`. Names follow Prometheus, but a counter's name has no
-`_total` here.
+Rules for sources: never wait for a disk. Acquire a lock only if no other lock is acquired under it. Use `most` for
+labels whose values clients choose, such as client ids. Names follow Prometheus's conventions, but a counter's name does
+not end with `_total`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Kind = Literal["counter", "gauge", "histogram", "summary"]
 
 
 class Family(NamedTuple):
-    """All samples of one metric."""
+    """One metric with all its samples."""
 
     name: str
     kind: Kind
@@ -48,9 +48,9 @@ Source = Callable[[], Iterable[Family]]
 
 
 def labels(**values: object) -> str:
-    """Return `{topic="a",partition="0"}` in the given order, escaped for the text format; "" without labels.
+    """Format labels for Prometheus's text format: `{topic="a",partition="0"}`, in the given order; "" without labels.
 
-    Unprintable characters, which can only come from clients, are escaped so that they harm no terminal or page.
+    Unprintable characters, which only clients can cause, are escaped to protect terminals and web pages.
     """
     if not values:
         return ""
@@ -58,7 +58,7 @@ def labels(**values: object) -> str:
 
 
 def most(counts: Iterable[tuple[str, float]], limit: int = LABELLED_MAX) -> list[tuple[str, float]]:
-    """Return the `limit` largest counts as (name, count); all others are summed under the name OTHERS."""
+    """Return the `limit` largest counts as (name, count). All other counts are summed under the name OTHERS."""
     rows = list(counts)
     if len(rows) <= limit:
         return rows

@@ -1,7 +1,9 @@
-"""Create objects of classes that settings name: `module:Class`, or a built-in class by its name in Kafka's docs.
+"""Create objects of classes that settings name: a class `module:Class`, or a built-in class with its name in Kafka.
 
-An object is created when its setting is read, so that a wrong name is an error at start and not at first use. The
-caller turns the ValueError into its own error. Any thread.
+Objects are created when the setting is read, so that a wrong name is an error at start. The caller converts the
+ValueError to its own error.
+
+Thread rule: any thread.
 """
 
 from __future__ import annotations
@@ -14,9 +16,10 @@ if TYPE_CHECKING:
 
 
 def make(text: str, *, known: Mapping[str, Any] | None = None, methods: Iterable[str] = ()) -> Any:
-    """Create an object of the class that `text` names, without arguments. ValueError says why that failed.
+    """Create an object of the class that `text` names, without arguments.
 
-    `known` maps built-in names to classes; the object must have all `methods`.
+    `known` maps the names of built-in classes to the classes. ValueError if the class cannot be imported or created, or
+    lacks one of `methods`.
     """
     kind = (known or {}).get(text) or _imported(text, known or {})
     try:

@@ -1,9 +1,10 @@
-"""The I/O pool: a few threads for work that may wait for a disk, so that network workers never do.
+"""Run jobs that may wait for a disk on a few threads (the I/O pool), so that network workers never wait.
 
-Jobs with the same key run one after another, in order; jobs without a key and jobs with different keys run
-concurrently. `hold` delays the jobs of a key while the key waits for something that needs no thread. The callers bound
-the queue: a connection has a limited number of outstanding responses, and deferred produce batches are bounded in
-bytes. An exception in a job is logged and ends only that job.
+Jobs with the same key run one after another, in order of submission. All other jobs run concurrently. `hold` pauses the
+jobs of a key, so that the key can wait without blocking a thread.
+
+The queue has no limit here; the callers limit it. A connection has a limited number of outstanding responses, and the
+bytes of waiting produce batches are limited. An exception in a job is logged and ends only that job.
 
 Thread rule: submit from any thread. A job completes its request through an Answer, which wakes the network worker of
 the connection.
@@ -26,13 +27,13 @@ logger = RepeatLogger(logging.getLogger("kafkalite.base.pool"))
 
 
 class _Hold:
-    """An entry in a key's queue, which delays all later jobs of the key."""
+    """A pause in a key's queue: the later jobs of the key do not run until it is removed."""
 
     __slots__ = ()
 
 
 class IoPool:
-    """A pool of up to `size` daemon threads, started when jobs arrive."""
+    """A pool of up to `size` daemon threads, which are started when jobs arrive."""
 
     def __init__(self, size: int, name: str = "kafkalite-io") -> None:
         self.size = size
@@ -45,18 +46,18 @@ class IoPool:
         self._closed = False
 
     def start(self) -> None:
-        """Start the first thread, so that jobs can run even if there is no memory for another one."""
+        """Start the first thread, so that jobs can run even if there is no memory for another thread later."""
         with self._ready:
             if not self._threads:
                 self._grow_locked()
 
     def submit(self, job: Callable[..., object], *args: Any) -> None:
-        """Run `job(*args)` soon on a thread of the pool."""
+        """Run `job(*args)` on a thread of the pool as soon as one is free."""
         with self._ready:
             self._submit_locked(job, args)
 
     def submit_ordered(self, key: Hashable, job: Callable[..., object], *args: Any) -> None:
-        """Run `job(*args)` after all jobs submitted earlier with the same key."""
+        """Run `job(*args)` after all jobs that were submitted earlier with the same key."""
         with self._ready:
             strand = self._strands.get(key)
             if strand is not None:
@@ -70,9 +71,9 @@ class IoPool:
                 raise
 
     def hold(self, key: Hashable) -> Callable[[], None]:
-        """Delay jobs that are submitted with this key from now on, until the returned function is called (once).
+        """Pause all jobs of this key that have not started. Return a function that resumes them; call it once.
 
-        Call it from a job of this key, or while the key has no jobs.
+        Call this method from a job of the key, which continues to run, or while the key has no jobs.
         """
         place = _Hold()
         with self._ready:
@@ -93,7 +94,7 @@ class IoPool:
                 self._submit_locked(self._run_strand, (key,))
 
     def resize(self, size: int) -> None:
-        """Change the number of threads. A surplus thread ends after its current job."""
+        """Change the maximum number of threads. Surplus threads end after their current jobs."""
         with self._ready:
             self.size = size
             for _ in range(len(self._jobs) - self._idle):
@@ -102,7 +103,7 @@ class IoPool:
 
     @property
     def thread_count(self) -> int:
-        """Threads that run a job or wait for one."""
+        """The number of threads, busy or idle."""
         return len(self._threads)
 
     def has_jobs(self, key: Hashable) -> bool:
@@ -110,7 +111,10 @@ class IoPool:
         return key in self._strands
 
     def close(self, timeout_s: float) -> bool:
-        """Accept no more jobs and let the queued ones finish. Return False if some still run after `timeout_s`."""
+        """Accept no more jobs and wait for the queued ones.
+
+        Return False if a thread still runs after `timeout_s` seconds.
+        """
         with self._ready:
             self._closed = True
             self._ready.notify_all()
@@ -121,12 +125,12 @@ class IoPool:
 
     @property
     def busy(self) -> int:
-        """Threads that are running a job."""
+        """The number of threads that run a job."""
         return max(0, len(self._threads) - self._idle)
 
     @property
     def queued(self) -> int:
-        """Jobs that no thread has taken yet."""
+        """The number of jobs that have not started. The queue of each key counts as one job."""
         return len(self._jobs)
 
     def _submit_locked(self, job: Callable[..., object], args: tuple[Any, ...]) -> None:
@@ -139,7 +143,10 @@ class IoPool:
             self._ready.notify()
 
     def _grow_locked(self) -> bool:
-        """Return whether another thread was started. If the pool has no thread, a shortage of memory is raised."""
+        """Start another thread. Return False if the pool has its maximum size, or if there is no memory for the thread.
+
+        Without memory for the pool's only thread, the error is raised.
+        """
         if len(self._threads) >= self.size:
             return False
         thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads)}", daemon=True)
@@ -176,7 +183,7 @@ class IoPool:
             del job, args
 
     def _run_strand(self, key: Hashable) -> None:
-        """Run one job of a strand (the jobs of one key), then queue the strand again, so that others get their turn."""
+        """Run one job of a key's queue, and submit the queue again, so that other jobs can run in between."""
         with self._ready:
             first = self._strands[key][0]
         assert not isinstance(first, _Hold), "nothing runs that is kept back"
@@ -188,7 +195,7 @@ class IoPool:
                 self._ready.notify()
 
     def _is_due_locked(self, key: Hashable) -> bool:
-        """Return whether a strand has a job to run. An empty strand is removed."""
+        """Return whether the key's queue begins with a job, not with a pause. An empty queue is removed."""
         strand = self._strands[key]
         if not strand:
             del self._strands[key]

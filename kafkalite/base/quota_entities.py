@@ -1,12 +1,13 @@
-"""Define quota entities and keys, and check quotas (as Kafka's ClientQuotaControlManager and QuotaConfig do).
+"""Define the entities and keys of quotas, and check quotas (Kafka's ClientQuotaControlManager and QuotaConfig).
 
-An entity is a user, a client id, both together, or an IP address. The name None means the default of a type: it applies
-to all entities of the type that have no separate quota. Each key limits one rate, with a value per second:
+An entity is a user, a client id, a user with a client id, or an IP address. The name None means the default, which
+applies to all entities of the type that have no quota for their name. Each key limits one rate per second:
 
-    producer_byte_rate, consumer_byte_rate      bytes of Produce requests and of Fetch responses; whole numbers
-    request_percentage                          thread time: 100 is one thread
-    controller_mutation_rate                    partitions created and deleted
-    connection_creation_rate                    connections; only for IP addresses, a whole number
+    producer_byte_rate          bytes of Produce requests; a whole number
+    consumer_byte_rate          bytes of Fetch responses; a whole number
+    request_percentage          thread time; 100 is one thread
+    controller_mutation_rate    partitions that are created and deleted
+    connection_creation_rate    new connections; only for IP addresses; a whole number
 """
 
 from __future__ import annotations
@@ -49,19 +50,22 @@ Entity = tuple[tuple[str, str | None], ...]
 
 
 class Change(NamedTuple):
-    """A change of one quota: a new value, or None to remove it."""
+    """A change of one quota: a new value, or None to remove the quota."""
 
     entity: Entity
     key: str
     value: float | None
 
     def fields(self) -> dict[str, Any]:
-        """Return a JSON object that `from_fields` reads."""
+        """Return the change as a JSON object, which `from_fields` parses."""
         return {"entity": dict(self.entity), "key": self.key, "value": self.value}
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Change:
-        """Parse the result of `fields`. ValueError: not a valid quota; KeyError, TypeError: another structure."""
+        """Create a change from the JSON object that `fields` returns.
+
+        ValueError if the quota is invalid. KeyError or TypeError if the object has another structure.
+        """
         names: dict[str, str | None] = dict(fields["entity"])
         value = fields["value"]
         if not all(isinstance(name, str | None) for name in names.values()):
@@ -76,17 +80,17 @@ class Change(NamedTuple):
 
 
 def entity_of(parts: Iterable[tuple[str, str | None]]) -> Entity:
-    """Return the entity with these types and names. If a type is given twice, the last name is used, as in Kafka."""
+    """Return the entity with these (type, name) pairs. If a type occurs twice, the last name counts, as in Kafka."""
     return tuple(sorted(dict(parts).items()))
 
 
 def entity_text(entity: Entity) -> str:
-    """Return a description of the entity for messages."""
+    """Return a description of the entity for error messages."""
     return ", ".join(f"{kind} {'(default)' if name is None else repr(name[:64])}" for kind, name in entity) or "(none)"
 
 
 def check_entity(entity: Entity) -> None:
-    """Raise InvalidRequest if the entity cannot have quotas. Does not check whether an IP name is an address."""
+    """Raise InvalidRequest if the entity cannot have quotas. The syntax of IP addresses is not checked."""
     if not entity:
         raise InvalidRequest("a quota applies to a user, a client id, both, or an IP address; the entity is empty")
     for kind, name in entity:
@@ -99,7 +103,7 @@ def check_entity(entity: Entity) -> None:
 
 
 def check_value(change: Change) -> None:
-    """Raise InvalidRequest if the key does not apply to the entity, or the value is invalid for the key."""
+    """Raise InvalidRequest if the entity cannot have a quota with this key, or if the value is invalid for the key."""
     keys = ADDRESS_KEYS if change.entity[0][0] == IP else CLIENT_KEYS
     value = change.value
     if value is None:

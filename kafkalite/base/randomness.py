@@ -1,6 +1,6 @@
-"""Generate random bytes, ids and numbers, from the system's source or, in a simulation, from a seed.
+"""Generate random bytes, ids and numbers: from the operating system, or from a seed in a simulation.
 
-Their uses are ids and names that must be unique, and jitter.
+The broker uses them for unique ids, unique names and jitter.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _bytes = os.urandom
 
 
 def random_bytes(size: int) -> bytes:
-    """Return `size` unpredictable bytes."""
+    """Return `size` random bytes, unpredictable outside a simulation."""
     return _bytes(size)
 
 
 def uuid4() -> str:
-    """Return a random UUID (version 4, RFC 9562) in its usual form."""
+    """Return a random UUID (version 4 of RFC 9562) as text with hyphens."""
     raw = bytearray(_bytes(16))
     raw[6] = (raw[6] & 0x0F) | 0x40
     raw[8] = (raw[8] & 0x3F) | 0x80
@@ -30,13 +30,13 @@ def uuid4() -> str:
 
 
 def below(limit: int) -> int:
-    """Return a number from 0 to limit - 1, nearly uniformly distributed."""
+    """Return a random number from 0 to limit - 1, almost uniformly distributed."""
     return int.from_bytes(_bytes(8)) % limit
 
 
 @contextlib.contextmanager
 def drawn_from(source: Callable[[int], bytes]) -> Iterator[None]:
-    """Return a context in which the whole process takes random bytes from `source(size)`."""
+    """Return a context in which all random bytes of this process come from `source(size)`."""
     global _bytes
     _bytes = source
     try:

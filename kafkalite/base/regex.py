@@ -1,7 +1,7 @@
-"""Compile regular expressions from clients and settings with RE2, whose matching time is bounded.
+"""Compile regular expressions from clients and settings with RE2, which limits the time of a match.
 
-RE2 compiles to automata, matches in time linear in the text's length, and refuses expressions that would become too
-large. RE2 lacks the backreferences and lookaround of Java's syntax. It is loaded when the first expression is compiled.
+RE2 matches in time that is linear in the length of the text, and rejects expressions that would need too much memory.
+Unlike Java's regular expressions, it has no backreferences and no lookaround. RE2 is imported on first use.
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ from typing import Any
 
 
 def compiled(expression: str, bytes_max: int | None = None) -> Any:
-    """Compile an expression, using at most `bytes_max` bytes (None: RE2's default). ValueError has the reason."""
+    """Compile a regular expression. ValueError if it is invalid or needs too much memory.
+
+    `bytes_max` is the memory limit in bytes; None means RE2's default.
+    """
     import re2
 
     options = re2.Options()

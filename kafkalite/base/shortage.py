@@ -1,7 +1,7 @@
-"""Keep a thread alive when memory runs out, until other work has freed some.
+"""Keep threads alive when memory runs out, until other work has freed some memory.
 
-Python reports a shortage of memory by several errors: usually MemoryError, but RuntimeError if a lock or a thread
-cannot be allocated, and OSError if a system call fails.
+Python reports a shortage of memory with different errors. Usually it is MemoryError. It is RuntimeError if a lock or a
+thread cannot be created, and OSError if a system call fails.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _OF_THREADS: Final = (("can't allocate lock",), ("can't start new thread",))
 
 
 def is_shortage(error: BaseException) -> bool:
-    """Return whether an error means that memory ran out. Allocates nothing."""
+    """Return whether an error means that memory ran out. Allocates no memory."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and error.args in _OF_THREADS)
 
 
 def run_to_end(loop: Callable[[], object]) -> None:
-    """Run a thread's loop until it returns. The loop must allow restarts at any time.
+    """Run a thread's loop until it returns, and restart it after each memory shortage.
 
-    If a memory shortage ends the loop, it is restarted after a rest. Any other error is raised.
+    A restart waits for REST_S. The loop must be safe to restart at any point. Other errors are raised.
     """
     while True:
         try:

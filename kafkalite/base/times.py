@@ -1,13 +1,14 @@
-"""Parse times that people write on the command line and in the console. The formats are:
+"""Parse the times that users type on the command line and in the console.
 
-    2026-11-21T18:00    a date, or a date and time, as ISO 8601 writes it; UTC unless it says Z, +02:00 …
-    -1h                 a duration before now: ms, s, m, h, d (24 h), w, or several as in -1h30m; +5m is after now
+    2026-11-21T18:00    a date, or a date and time, in ISO 8601; in UTC unless it has a time zone such as +02:00
+    20261121            eight digits: a date
+    -1h                 a duration before now; the units are ms, s, m, h, d (24 h) and w; -1h30m is possible, too
+    +5m                 a duration after now
     1763748000000       milliseconds since 1970, as in records
     1763748000          ten digits: seconds since 1970
-    20261121            eight digits: a date
-    now
+    now                 the current time
 
-The result is always in milliseconds since 1970. Relative times are relative to the moment of parsing.
+The result is always in milliseconds since 1970. Durations are relative to the moment of parsing.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ TIME_MAX_MS: Final = 253_402_300_799_999
 
 
 def time_ms(text: str, now_ms: int) -> int:
-    """Parse a time and return it in ms since 1970. ValueError says in one sentence why that failed."""
+    """Parse a time and return it in milliseconds since 1970. ValueError if it is not a time.
+
+    `now_ms` is the current time. The error message is one sentence.
+    """
     shown = repr(text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…")
     if text == "now":
         found = now_ms

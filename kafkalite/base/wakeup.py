@@ -1,8 +1,10 @@
-"""Wake a thread that waits for sockets. A call of `ring` before the wait is not lost: the next wait returns at once.
+"""Wake a thread that waits for sockets in a selector.
 
-    any thread ─ring()─▶ bytes in a socket pair ─▶ select, poll, wait() ─hush()─▶ silence
+    any thread ─ring()─▶ bytes in a socket pair ─▶ select, poll, wait() ─hush()─▶ the bytes are discarded
 
-Thread rule: call `ring` from any thread at any time, even after `close`; all else belongs to the waiting thread.
+If `ring` is called before the wait, the next wait returns at once.
+
+Thread rule: any thread may call `ring` at any time, even after `close`. Only the waiting thread may call the rest.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ HUSH_SIZE: Final = 4096
 
 
 class Wakeup:
-    """Wakes a selector. It can be registered like a socket, by its `fileno`."""
+    """A wake-up for one thread. A selector can register it like a socket, because it has a `fileno`."""
 
     __slots__ = ("__weakref__", "_hammer", "_shell")
 
@@ -30,29 +32,29 @@ class Wakeup:
         forks.register(self)
 
     def fileno(self) -> int:
-        """Return the descriptor that becomes readable when rung."""
+        """Return the descriptor that becomes readable after `ring`."""
         return self._shell.fileno()
 
     def leave(self) -> None:
-        """In a forked child, give up the sockets: ringing would wake the parent."""
+        """Give up the sockets in a forked child, where `ring` would otherwise wake the parent."""
         forks.abandon([self._shell.fileno(), self._hammer.fileno()])
 
     def ring(self) -> None:
-        """Wake the thread that waits, or its next wait."""
+        """Wake the waiting thread. If it does not wait now, its next wait returns at once."""
         with contextlib.suppress(OSError):  # full: it wakes anyway; closed: no thread waits
             self._hammer.send(b"x")
 
     def hush(self) -> None:
-        """Discard all rings so far."""
+        """Discard the calls of `ring` so far."""
         with contextlib.suppress(BlockingIOError):
             self._shell.recv(HUSH_SIZE)
 
     def wait(self, timeout_s: float | None) -> None:
-        """Wait until rung or `timeout_s` has passed (None: no limit), then hush."""
+        """Wait for a call of `ring`, at most `timeout_s` seconds (None: no limit), and discard it."""
         if select([self], [], [], timeout_s)[0]:
             self.hush()
 
     def close(self) -> None:
-        """Close the sockets; rings have no effect after that. Idempotent."""
+        """Close the sockets. Later calls of `ring` have no effect. Idempotent."""
         self._shell.close()
         self._hammer.close()
