@@ -1,7 +1,9 @@
-"""Encode and decode Kafka's requests, responses and record batches. No I/O, no clock.
+"""Encode and decode Kafka's requests, responses and record batches.
 
-protocol            bytes ↔ messages of every API
-record              record batches for Python: columns in and out, compression
-acl_messages        ACLs ↔ the fields of their requests and responses
-consumer_protocol   the subscriptions and assignments inside JoinGroup and SyncGroup
+    protocol            requests and responses of every API
+    record              record batches as columns, and compression
+    acl_messages        ACLs as fields of the APIs for ACLs
+    consumer_protocol   the subscriptions and assignments inside JoinGroup and SyncGroup
+
+Pure: no I/O, no clock.
 """

@@ -1,6 +1,8 @@
-"""Convert ACLs and ACL filters to and from the fields of DescribeAcls, CreateAcls and DeleteAcls.
+"""Convert ACLs and ACL filters to and from the fields of the APIs DescribeAcls, CreateAcls and DeleteAcls.
 
-The three APIs name these fields differently. Pure functions; any thread.
+These APIs have different names for the same fields.
+
+Thread rule: pure functions; any thread.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from kafkalite.wire.protocol.messages.create_acls import AclCreation
 
 
 def creation_of(acl: Acl) -> AclCreation:
-    """Return the part of CreateAcls that creates an ACL."""
+    """Return an ACL as an element of a CreateAcls request."""
     return AclCreation(
         resource_type=acl.resource_type,
         resource_name=acl.name,
@@ -25,7 +27,7 @@ def creation_of(acl: Acl) -> AclCreation:
 
 
 def filter_fields(wanted: Acl | AclFilter) -> dict[str, Any]:
-    """Return the fields of a filter for DescribeAcls and DeleteAcls. Given an ACL, the filter matches only that ACL."""
+    """Return the filter fields of a DescribeAcls or DeleteAcls request. An ACL as filter matches only itself."""
     return {
         "resource_type_filter": wanted.resource_type,
         "resource_name_filter": wanted.name,
@@ -38,7 +40,11 @@ def filter_fields(wanted: Acl | AclFilter) -> dict[str, Any]:
 
 
 def acl_of(resource: Any, row: Any) -> Acl:
-    """Return the ACL in a response; `resource` is the object with the ACL's resource, which may be `row` itself."""
+    """Return an ACL from a response.
+
+    `resource` is the object with the resource's fields. `row` is the object with the other fields. They may be the same
+    object.
+    """
     return Acl(
         ResourceType(resource.resource_type),
         resource.resource_name,

@@ -1,17 +1,17 @@
 """Encode and decode the consumer protocol: the subscriptions and assignments inside JoinGroup and SyncGroup.
 
-In a classic group the broker passes these bytes on unread. A consumer group (KIP-848) may have members that use the
-classic protocol. For these members the broker acts as the group leader: it reads their subscriptions and writes their
-assignments.
-
     subscription    int16 version · topics · user data · from 1: owned partitions · from 2: generation · from 3: rack
     assignment      int16 version · partitions by topic · user data
 
-Later versions only append fields (KIP-429, KIP-792, KIP-881), so each side reads the fields that it knows, in any
-version, and ignores the rest. A negative version is invalid. Clients write subscription version 3 and assignment
-version 1; the broker writes an assignment in the version of the member's subscription.
+In a classic group, the broker does not read these bytes. A consumer group (KIP-848) may also have members that use the
+classic protocol. For them the broker acts as the group leader: it decodes their subscriptions and encodes their
+assignments.
 
-Thread rule: functions are pure.
+Later versions only append fields (KIP-429, KIP-792, KIP-881). So a decoder reads the fields that it knows and ignores
+the rest. A negative version is invalid. Clients write subscriptions in version 3 and assignments in version 1. The
+broker writes an assignment in the version of the member's subscription.
+
+Pure: no I/O, no state.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _I32: Final = struct.Struct(">i")
 
 
 class Subscription(NamedTuple):
-    """The topics that a member subscribes to, and the partitions that it owns when it joins."""
+    """A group member's subscription: its topics, and the partitions that it owns when it joins."""
 
     topics: tuple[str, ...]
     user_data: bytes | None = None
@@ -60,7 +60,10 @@ def encode_subscription(subscription: Subscription) -> bytes:
 
 
 def decode_subscription(data: bytes, instance_id: str | None = None) -> Subscription:
-    """Decode a subscription of any version. ValueError if it is invalid."""
+    """Decode a subscription of any version. ValueError if it is invalid.
+
+    `instance_id` is copied to the result; the bytes do not contain it.
+    """
     reader = Reader(data)
     version = reader.version()
     topics = tuple(reader.string() for _ in range(reader.count()))
@@ -77,7 +80,10 @@ def encode_assignment(partitions: Iterable[TopicPartition], version: int = ASSIG
 
 
 def decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
-    """Decode an assignment of any version; empty bytes mean no partitions. ValueError if it is invalid."""
+    """Decode an assignment of any version. ValueError if it is invalid.
+
+    Empty bytes are an assignment without partitions.
+    """
     if not data:
         return ()
     reader = Reader(data)
@@ -86,7 +92,10 @@ def decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
 
 
 def assigned_user_data(data: bytes) -> bytes:
-    """Return the user data that a client-side assignor put into an assignment; empty if there is none. ValueError."""
+    """Return the user data of an assignment, which a client-side assignor wrote; b"" without user data.
+
+    ValueError if the assignment is invalid.
+    """
     if not data:
         return b""
     reader = Reader(data)
@@ -96,12 +105,12 @@ def assigned_user_data(data: bytes) -> bytes:
 
 
 def version_of(data: bytes) -> int:
-    """Return a subscription's version, but at most the newest known one. ValueError if the bytes have no version."""
+    """Return the version of a subscription, limited to NEWEST_VERSION. ValueError if the bytes have no version."""
     return min(Reader(data).version(), NEWEST_VERSION)
 
 
 class Reader:
-    """A cursor over bytes. Reading past the end is a ValueError."""
+    """A reader of fields from bytes. ValueError if a field extends past the end."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -130,7 +139,7 @@ class Reader:
         return value
 
     def count(self) -> int:
-        """Read the length of an array. ValueError if it exceeds the number of bytes left."""
+        """Read the length of an array. ValueError if it is larger than the number of bytes left."""
         value = self.int32()
         if value < 0 or value > len(self._data) - self._position:
             raise ValueError(f"an array of {value} items does not fit into {len(self._data)} bytes")

@@ -1,12 +1,14 @@
-"""Encode and decode Kafka's requests and responses, without I/O, clock or threads.
+"""Encode and decode Kafka's requests and responses.
 
-    kafkalite.wire.protocol.messages.<api>   one module per API: generated dataclasses with field tables
-    kafkalite._native.wire.codec             compiles a table into a Program, which reads and writes
+    kafkalite.wire.protocol.messages.<api>   one module per API: generated data classes with tables of their fields
+    kafkalite._native.wire.codec             compiles a table into a Program, which decodes and encodes one version
     kafkalite.wire.protocol.header           request and response headers
-    this module                              finds the Program of (API key, version, direction), compiling it once
+    this module                              compiles and caches the Program of each (API key, version, direction)
 
-A message class covers all versions of its message. After decoding, fields that the version lacks have their default.
-Encoding omits such fields. If an omitted field would change the meaning of a request, encoding raises EncodeError.
+One message class serves all versions of a message. If a version lacks a field, decoding sets the field's default, and
+encoding omits the field. If a request would have another meaning without the field, encoding raises EncodeError.
+
+Pure: no I/O, no clock.
 
 Thread rule: any thread. If two threads need a Program at once, both compile it and one result is kept.
 """
@@ -46,7 +48,7 @@ _responses: dict[tuple[int, int], Program] = {}
 
 
 class UnknownMessageError(CodecError):
-    """There is no schema for this API key and version."""
+    """An API key and version without a schema."""
 
 
 def request_program(api_key: int, version: int) -> Program:
@@ -79,12 +81,12 @@ def decode_request(
     objects_max: int = OBJECTS_MAX,
     pace: Callable[[], object] | None = None,
 ) -> Any:
-    """Decode the request whose body (without its header) is `data`. DecodeError if it is invalid.
+    """Decode the body of a request, without its header. DecodeError if it is invalid.
 
-    Trailing bytes are ignored, as in Kafka: librdkafka 2.16 requests all topics in Metadata v13 with a null array of
-    four bytes instead of one, which leaves three bytes.
+    `objects_max` limits the total number of structs and array items, because a request can claim any array length.
 
-    `objects_max` bounds the total of structs and array items, for any lengths in the data.
+    Trailing bytes are ignored, as in Kafka. librdkafka 2.16 sends three of them: to request all topics in Metadata v13,
+    it writes a null array of four bytes instead of one.
     """
     return request_program(api_key, version).decode(data, objects_max=objects_max, exact=False, pace=pace)
 
@@ -92,28 +94,28 @@ def decode_request(
 def decode_response(
     api_key: int, version: int, data: Buffer, *, objects_max: int = 50 * OBJECTS_MAX, views: bool = False
 ) -> Any:
-    """Decode the response in `data`. With `views`, records are memoryviews into `data` instead of copies.
+    """Decode the body of a response. DecodeError if it is invalid.
 
-    `objects_max` is larger than for requests, because a client chooses its broker, and Metadata may list millions of
-    partitions.
+    `views`: return records as memoryviews into `data` instead of copies. `objects_max` limits the total number of
+    structs and array items. It is larger than for requests, because Metadata may list millions of partitions.
     """
     return response_program(api_key, version).decode(data, objects_max=objects_max, views=views)
 
 
 def encode_request(api_key: int, version: int, message: object) -> bytes:
-    """Encode the body. EncodeError if the version lacks a field that the message needs."""
+    """Encode the body of a request. EncodeError if the version lacks a field that the message needs."""
     return request_program(api_key, version).encode(message)
 
 
 def encode_response(api_key: int, version: int, message: object) -> bytes:
-    """Encode the body. Fields that the version lacks are dropped."""
+    """Encode the body of a response. Fields that the version lacks are omitted."""
     return response_program(api_key, version).encode(message)
 
 
 def encode_request_frame(
     api_key: int, version: int, correlation_id: int, client_id: str | None, message: object
 ) -> bytes:
-    """Encode length, header and body in one piece."""
+    """Encode a complete request: its length, its header and its body."""
     program = request_program(api_key, version)
     return program.encode_frame(message, header.encode_request_header(api_key, version, correlation_id, client_id))
 
@@ -121,6 +123,6 @@ def encode_request_frame(
 def encode_response_frame(
     api_key: int, version: int, correlation_id: int, message: object, pace: Callable[[int], object] | None = None
 ) -> bytes:
-    """Encode length, header and body in one piece. `pace` is passed to `Program.encode_frame`."""
+    """Encode a complete response: its length, its header and its body. `pace` is passed to `Program.encode_frame`."""
     program = response_program(api_key, version)
     return program.encode_frame(message, header.encode_response_header(api_key, version, correlation_id), pace)

@@ -1,8 +1,10 @@
-"""Describe an API of the protocol: its key, its name, the versions with a schema, and the first flexible version.
+"""Describe the APIs of Kafka's protocol: key, name, versions with a schema, and first flexible version.
 
-Not every version with a schema is supported: `kafkalite.broker.handlers.table` lists the versions that the broker
-supports, and the client has its own list. This module contains only numbers and names, so importing it is cheap.
-`kafkalite.wire.protocol` loads messages when they are first used.
+This module has more versions than are supported. The module `kafkalite.broker.handlers.table` lists the versions that
+the broker supports. The client has its own list.
+
+Importing this module is cheap, because it contains only numbers and names. `kafkalite.wire.protocol` imports the
+messages on first use.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""Encode and decode request and response headers, and choose their version.
+"""Encode and decode the headers of requests and responses, and choose their versions.
 
     request  v1   api_key i16 · api_version i16 · correlation_id i32 · client_id nullable string (int16 length)
-             v2   v1, then a tag buffer: flexible API versions
+             v2   v1, then a tag buffer, in flexible API versions
     response v0   correlation_id i32
-             v1   v0, then a tag buffer: flexible API versions, except ApiVersions, whose response a client must be
-                  able to read before it knows the broker's versions (KIP-511)
+             v1   v0, then a tag buffer, in flexible API versions, except for ApiVersions
 
-The broker parses the headers of requests in `_native.serve.connection`, which uses only `request_body` of this module.
-The other functions are for the client, the broker's requests to other nodes, tests and tools.
+A response to ApiVersions always has header v0, because the client does not know the broker's versions yet (KIP-511).
+
+The module `_native.serve.connection` decodes the request headers that the broker receives. It uses only `request_body`
+of this module. The other functions are for the client, the broker's requests to other nodes, tests and tools.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def encode_request_header(api_key: int, api_version: int, correlation_id: int, c
 
 
 def decode_request_header(data: bytes | bytearray | memoryview) -> RequestHeader:
-    """Decode the header at the start of a request frame, after its length."""
+    """Decode the header of a request. `data` begins after the length of the request. DecodeError if it is invalid."""
     view = memoryview(data)
     if len(view) < _REQUEST.size:
         raise DecodeError(f"request header: {_REQUEST.size} bytes needed, {len(view)} left", 0)
@@ -71,7 +72,10 @@ def decode_request_header(data: bytes | bytearray | memoryview) -> RequestHeader
 
 
 def request_body(api_key: int, api_version: int, data: bytes) -> bytes | memoryview:
-    """Return the bytes of a request after its client id, without the header's tag buffer if it has one."""
+    """Return the body of a request. `data` begins after the client id in its header.
+
+    Skips the tag buffer that the header has in flexible API versions.
+    """
     api = APIS.get(api_key)
     if api is None or not api.is_flexible(api_version):
         return data
@@ -83,7 +87,7 @@ def encode_response_header(api_key: int, api_version: int, correlation_id: int) 
 
 
 def decode_response_header(api_key: int, api_version: int, data: bytes | bytearray | memoryview) -> tuple[int, int]:
-    """Return (correlation id, position of the body)."""
+    """Decode the header of a response. Return the correlation id and the position of the body."""
     view = memoryview(data)
     if len(view) < _CORRELATION_ID.size:
         raise DecodeError(f"response header: {_CORRELATION_ID.size} bytes needed, {len(view)} left", 0)

@@ -1,11 +1,11 @@
-"""Encode columns into record batches, and decode batches into columns.
+"""Encode columns into record batches, and decode record batches into columns.
 
     write    columns ─▶ [header | records]  [header | records] …      each at most `size_max` bytes before compression
-    read     fetched bytes ─▶ whole batches ─▶ wanted records as columns, and the next offset to read
+    read     fetched bytes ─▶ complete batches ─▶ wanted records as columns, and the next offset to read
 
-Reading leaves out what a consumer must not see: transaction markers, and records below the requested offset (a broker
-returns whole batches). If the caller passes a list of aborted transactions, the records of these transactions are left
-out, too. A truncated last batch is left for the next fetch.
+Reading omits records that a consumer must not see: transaction markers, and records of aborted transactions if the
+caller lists these. It also omits records below the requested offset, because brokers return complete batches. A
+truncated batch at the end is ignored; the next fetch returns it again.
 
 Thread rule: functions are pure; a BatchReader belongs to one thread at a time.
 """
@@ -52,7 +52,10 @@ OFFSET_MAX: Final = 2**63 - 1
 
 
 class Producer(NamedTuple):
-    """The producer of a batch, for idempotence (KIP-98). The sequence is that of the batch's first record."""
+    """The producer of a batch, for idempotence (KIP-98).
+
+    `sequence` is the sequence number of the batch's first record.
+    """
 
     producer_id: int = -1
     epoch: int = -1
@@ -74,10 +77,11 @@ def encode_batch(
     producer: Producer = NOBODY,
     base_offset: int = 0,
 ) -> tuple[bytearray, int]:
-    """Encode records from `first` on, up to `size_max` bytes but at least one record; return (batch, record count).
+    """Encode one batch from the records from index `first` on. Return the batch and its number of records.
 
-    `timestamp`, in ms, applies to all records if the columns have none. ValueError for inconsistent columns, and for a
-    record larger than the format's 2 GiB.
+    The batch has at most `size_max` bytes before compression, but at least one record. `timestamp` (in ms) is used for
+    all records if the columns have no timestamps. ValueError if the columns are inconsistent, or a record exceeds 2
+    GiB.
     """
     timestamps = columns.timestamps if len(columns.timestamps) else None
     keys = columns.keys if len(columns.keys) else None
@@ -103,7 +107,7 @@ def encode_batch(
 
 
 def next_whole(buffer: Buffer, position: int) -> BatchInfo | None:
-    """Return the header of the batch at `position`, or None if the batch is incomplete. BatchError."""
+    """Return the header of the batch at `position`; None if the batch is incomplete. BatchError if it is damaged."""
     left = memoryview(buffer).nbytes - position
     if left <= MAGIC_AT:
         return None
@@ -117,7 +121,10 @@ def next_whole(buffer: Buffer, position: int) -> BatchInfo | None:
 
 
 def whole_batches(buffer: Buffer) -> Iterator[tuple[int, BatchInfo]]:
-    """Yield (position, header) of each complete batch; a truncated last batch ends the iteration. BatchError."""
+    """Yield the position and header of each complete batch. BatchError if a batch is damaged.
+
+    A truncated batch at the end is ignored.
+    """
     position = 0
     while (info := next_whole(buffer, position)) is not None:
         yield position, info
@@ -125,7 +132,7 @@ def whole_batches(buffer: Buffer) -> Iterator[tuple[int, BatchInfo]]:
 
 
 class Seen(NamedTuple):
-    """Counts of what a search has examined: records, transaction markers, and offsets of aborted transactions."""
+    """The records, transaction markers and offsets of aborted transactions that a search has examined."""
 
     records: int = 0
     markers: int = 0
@@ -136,14 +143,16 @@ NOTHING_SEEN: Final = Seen()
 
 
 class BatchReader:
-    """Decodes fetched bytes into columns. Keeps its decompression buffer until it is closed.
+    """A reader that decodes fetched record batches into columns.
 
-    It reads record batches, and the message sets of Kafka 0.8 to 0.10 (magic 0 and 1) that brokers serve from old
-    segments. `fields` selects "keys", "values" and "headers"; fields that are not selected are not copied. With
-    `needles` it returns only records that contain one of these byte strings, and `seen` counts the examined records.
+    It also reads the message sets of Kafka 0.8 to 0.10 (magic 0 and 1), which brokers serve from old segments.
 
-    1. One thread at a time.
-    2. Close it, or leave its `with` block, when done.
+    `fields`    the fields to decode, from "keys", "values" and "headers"
+    `needles`   return only records that contain one of these byte strings; `seen` then counts the examined records
+
+    Close it when done, because it keeps a buffer for decompression.
+
+    Thread rule: one thread at a time.
     """
 
     def __init__(
@@ -172,17 +181,17 @@ class BatchReader:
 
     @property
     def count(self) -> int:
-        """Records read and not yet taken."""
+        """The number of collected records."""
         return self._builder.count
 
     @property
     def size(self) -> int:
-        """Bytes of keys, values and headers read and not yet taken."""
+        """The size of the collected keys, values and headers, in bytes."""
         return self._builder.size
 
     @property
     def seen(self) -> Seen:
-        """What was examined since the reader was created. Only counted if there are needles."""
+        """Counts of all that was examined since the reader was created. They are 0 without `needles`."""
         return Seen(self._builder.seen_count, self._builder.marker_count, self._builder.aborted_count)
 
     def read(
@@ -195,11 +204,15 @@ class BatchReader:
         count_max: int = OFFSET_MAX,
         size_max: int = OFFSET_MAX,
     ) -> int:
-        """Collect the records from `offset` to before `end_offset`. Return the next offset to read.
+        """Collect the records in `buffer` with offsets from `offset` to before `end_offset`.
 
-        The next offset is `offset` itself if the buffer has no complete batch. After `count_max` records or `size_max`
-        bytes no further batch is started: take the records and continue at the returned offset. BatchError or
-        CompressionError for a damaged batch, which begins at `damaged_at`; the records of earlier batches are kept.
+        Return the next offset to read.
+
+        If the buffer has no complete batch, the next offset is `offset` itself. After `count_max` records or `size_max`
+        bytes, reading ends with the current batch. Then call `take`, and continue at the returned offset.
+
+        BatchError or CompressionError for a damaged batch. `damaged_at` is then its first offset, and the records of
+        earlier batches remain collected.
         """
         end = OFFSET_MAX if end_offset is None else end_offset
         view = memoryview(buffer)
@@ -238,7 +251,7 @@ class BatchReader:
     def _read_compressed(
         self, info: BatchInfo, batch: memoryview, offset: int, end: int, aborted: AbortedFilter | None
     ) -> None:
-        """Read one batch that the native `add_run` leaves to Python, such as a compressed one."""
+        """Read one batch that the native `add_run` does not read, such as a compressed batch."""
         self.damaged_at = max(offset, info.base_offset)
         if self._check_crcs and not crc_matches(batch):
             raise BatchError(BatchError.BAD_CRC)
@@ -250,7 +263,7 @@ class BatchReader:
     def _read_wrapper(
         self, view: memoryview, wrapper: tuple[int, int, int, int, int, int | None, int], offset: int, end: int
     ) -> tuple[int, int]:
-        """Read a compressed message set of magic 0 or 1; return the next position in the buffer and the next offset."""
+        """Read a compressed message set of magic 0 or 1. Return the next position in the buffer and the next offset."""
         first, last, codec, magic, wrapper_offset, timestamp, position = wrapper
         data = view[first:last]
         inner = self._decompressor.decompress(codec, mend_old_lz4(data) if codec == Codec.LZ4 and not magic else data)
@@ -266,7 +279,7 @@ class BatchReader:
         return position, min(wrapper_offset + 1, end)
 
     def take(self) -> RecordColumns:
-        """Return what was collected since the last take."""
+        """Return the collected records as columns, and begin a new collection."""
         return columns_from(self._builder)
 
     def _records(self, info: BatchInfo, batch: memoryview) -> memoryview:
@@ -274,7 +287,7 @@ class BatchReader:
 
 
 def columns_from(builder: ColumnBuilder) -> RecordColumns:
-    """Return the builder's arrays as RecordColumns."""
+    """Move the arrays that the builder has collected into RecordColumns."""
     offsets, timestamps, keys, values, headers, types = builder.take()
     header_columns = None
     if headers is not None:
@@ -296,7 +309,10 @@ def columns_from(builder: ColumnBuilder) -> RecordColumns:
 
 
 def decode(buffer: Buffer, offset: int = 0, end_offset: int | None = None) -> RecordColumns:
-    """Return all records of the batches in `buffer` from `offset`. For several calls, use a BatchReader."""
+    """Decode all records in `buffer` with offsets from `offset` to before `end_offset`.
+
+    For several calls, use a BatchReader instead.
+    """
     with BatchReader() as reader:
         reader.read(buffer, offset, end_offset)
         return reader.take()

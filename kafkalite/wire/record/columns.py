@@ -1,15 +1,15 @@
-"""Records as columns: numpy arrays over contiguous bytes, so that a million records cost few Python objects.
+"""Represent records as columns: numpy arrays over contiguous bytes, instead of one Python object per record.
 
     BytesColumn      data: bytes · starts, ends: int64[n] · nulls: uint8[n] or None
     HeaderColumns    record_starts, record_ends: int64[n] · keys, values: BytesColumn of all headers
     RecordColumns    offsets, timestamps: int64[n] · keys, values: BytesColumn · headers: HeaderColumns or None ·
                      timestamp_types: uint8[n] or None
 
-A decoded column has no gaps: starts[i + 1] is ends[i], and `starts` and `ends` are views of one array of n + 1 offsets,
-as in Arrow's (large) binary array. A column to encode may have gaps. For example, its items may be lines of a text that
-are encoded without being copied first.
+A decoded column has no gaps: starts[i + 1] is ends[i]. `starts` and `ends` are then views of one array of n + 1
+offsets, as in Arrow's binary arrays. A column to encode may have gaps. For example, its items can be the lines of a
+text, without copies of them.
 
-Thread rule: immutable by convention; share freely.
+Thread rule: immutable by convention; may be shared between threads.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ SPAN_PER_ITEM_MAX: Final = 4096
 
 
 class Record(NamedTuple):
-    """One record for people and tests. `offset` is -1 until a broker assigns it; `timestamp` is in ms; -1: none."""
+    """One record, for display and tests.
+
+    `offset` is -1 before a broker assigns it. `timestamp` is in ms since 1970, or -1 for none.
+    """
 
     offset: int
     timestamp: int
@@ -44,7 +47,7 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BytesColumn(Sequence[bytes | None]):
-    """A sequence of n byte strings, each of which may be null (None)."""
+    """A sequence of n byte strings. An item may be null (None)."""
 
     data: Buffer
     starts: NDArray[np.int64]
@@ -55,12 +58,12 @@ class BytesColumn(Sequence[bytes | None]):
     def from_offsets(
         cls, data: Buffer, offsets: NDArray[np.int64], nulls: NDArray[np.uint8] | None = None
     ) -> BytesColumn:
-        """Create a column without gaps: item i reaches from offsets[i] to offsets[i + 1]."""
+        """Create a column without gaps. Item i is data[offsets[i]:offsets[i + 1]]."""
         return cls(data, offsets[:-1], offsets[1:], nulls)
 
     @classmethod
     def from_items(cls, items: Iterable[bytes | None]) -> BytesColumn:
-        """Create a column from Python objects, copying them."""
+        """Create a column from Python objects, which are copied."""
         listed = list(items)
         offsets = np.zeros(len(listed) + 1, np.int64)
         nulls = None
@@ -76,7 +79,7 @@ class BytesColumn(Sequence[bytes | None]):
 
     @property
     def offsets(self) -> NDArray[np.int64]:
-        """The n + 1 offsets of a column without gaps. ValueError if there are gaps."""
+        """The n + 1 offsets of a column without gaps. ValueError if it has gaps."""
         if len(self.starts) == 0:
             return np.zeros(1, np.int64)
         if not np.array_equal(self.starts[1:], self.ends[:-1]):
@@ -85,7 +88,7 @@ class BytesColumn(Sequence[bytes | None]):
 
     @property
     def size(self) -> int:
-        """Bytes of all items together."""
+        """The size of all items together, in bytes."""
         sizes = self.ends - self.starts
         return int(sizes.sum() if self.nulls is None else sizes[self.nulls == 0].sum())
 
@@ -106,7 +109,10 @@ class BytesColumn(Sequence[bytes | None]):
         return BytesColumn(self.data, self.starts[picked], self.ends[picked], nulls)
 
     def to_list(self) -> list[bytes | None]:
-        """Return all items. For many small items this is faster than iterating, since they are cut from one copy."""
+        """Return all items as a list.
+
+        For many small items, this is faster than iterating, because the data is copied once.
+        """
         low, high = (int(self.starts.min()), int(self.ends.max())) if len(self) else (0, 0)
         if high - low > SPAN_PER_ITEM_MAX * len(self):
             return list(self)
@@ -131,7 +137,10 @@ class BytesColumn(Sequence[bytes | None]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeaderColumns:
-    """The headers of n records; record i has the items record_starts[i] to record_ends[i] of `keys` and `values`."""
+    """The headers of n records.
+
+    The headers of record i are the items from record_starts[i] to before record_ends[i] of `keys` and `values`.
+    """
 
     record_starts: NDArray[np.int64]
     record_ends: NDArray[np.int64]
@@ -140,7 +149,7 @@ class HeaderColumns:
 
     @classmethod
     def from_items(cls, items: Iterable[Sequence[tuple[str, bytes | None]]]) -> HeaderColumns:
-        """Create the column from one sequence of (key, value) per record."""
+        """Create the columns from a sequence of (key, value) headers for each record."""
         listed = list(items)
         ends = np.cumsum([len(headers) for headers in listed], dtype=np.int64)
         starts = np.concatenate((np.zeros(min(1, len(ends)), np.int64), ends[:-1]))
@@ -152,18 +161,18 @@ class HeaderColumns:
         return len(self.record_starts)
 
     def __getitem__(self, index: int) -> tuple[tuple[str, bytes | None], ...]:
-        """Return the headers of a record; invalid UTF-8 in a key becomes replacement characters."""
+        """Return the headers of one record. Invalid UTF-8 in a key becomes replacement characters."""
         span = range(int(self.record_starts[index]), int(self.record_ends[index]))
         return tuple((self.keys[i].decode("utf-8", "replace"), self.values[i]) for i in span)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordColumns:
-    """n records as columns.
+    """The fields of n records as columns.
 
-    When encoding, `offsets` may be empty; so may `timestamps`, if all records get the same timestamp. When decoding,
-    columns that were not requested are empty. `timestamp_types` is then 0 for a producer's timestamp and 1 for a
-    broker's.
+    To encode, `offsets` may be empty. `timestamps` may be empty if all records get the same timestamp. After decoding,
+    columns that were not requested are empty. `timestamp_types` is 0 if a producer set the timestamp and 1 if a broker
+    did.
     """
 
     offsets: NDArray[np.int64]
@@ -178,7 +187,7 @@ class RecordColumns:
 
     @property
     def size(self) -> int:
-        """Bytes of keys and values."""
+        """The size of all keys and values, in bytes."""
         return self.keys.size + self.values.size
 
     def chosen(self, picked: NDArray[np.int64]) -> RecordColumns:
@@ -197,7 +206,7 @@ class RecordColumns:
         )
 
     def record(self, index: int) -> Record:
-        """Return one record as an object."""
+        """Return the record at this index as an object."""
         return Record(
             int(self.offsets[index]) if len(self.offsets) else -1,
             int(self.timestamps[index]) if len(self.timestamps) else -1,
@@ -207,7 +216,7 @@ class RecordColumns:
         )
 
     def records(self) -> Iterator[Record]:
-        """Yield all records as objects, in order: convenient, and a hundred times slower than the columns."""
+        """Yield all records as objects. This is about a hundred times slower than using the columns."""
         count = len(self)
         offsets = self.offsets.tolist() if len(self.offsets) else [-1] * count
         timestamps = self.timestamps.tolist() if len(self.timestamps) else [-1] * count
@@ -221,7 +230,7 @@ class RecordColumns:
 
     @classmethod
     def from_records(cls, records: Iterable[Record]) -> RecordColumns:
-        """Create the columns from Python objects, copying them."""
+        """Create the columns from Record objects, which are copied."""
         listed = list(records)
         return cls(
             np.array([record.offset for record in listed], np.int64),
@@ -233,7 +242,7 @@ class RecordColumns:
 
 
 def slice_of(columns: RecordColumns, first: int, end: int) -> RecordColumns:
-    """Return some of the records, without copying anything."""
+    """Return the records from index `first` to before index `end`, without copying bytes."""
     headers = columns.headers
     part = None
     if headers is not None:

@@ -1,4 +1,4 @@
-"""Compress and decompress record batches with the five codecs, never to more than a given number of bytes.
+"""Compress and decompress record batches with Kafka's five codecs, with a limit on the decompressed size.
 
     codec      written as                                       read as
     1 gzip     one member                                       any number of members
@@ -6,20 +6,20 @@
     3 lz4      a frame of independent blocks                     any frames
     4 zstd     one frame without content size                   any frames, with or without content size
 
-lz4 blocks are independent because the Java client refuses others. Compressed data may expand to more than the memory (a
-decompression bomb), so the output buffer has a fixed size. It is anonymous memory, of which the system allocates only
-the pages that are written. Output beyond the buffer's end raises DecompressedTooLarge; invalid input raises
-CompressionError.
+lz4 blocks are independent, because the Java client rejects other blocks.
 
-The library cramjam creates a new zstd context for each call, which for a batch of 12 KB takes four times as long as
-decompressing it. So frames of ordinary size use the library zstandard, with contexts that each thread keeps (100 KB to
-decompress, 1 to 3 MB to compress). Several frames, large frames, damaged data and high levels use cramjam.
+Compressed data may expand to more than the memory (a decompression bomb). So the output buffer has a fixed size, and
+larger output raises DecompressedTooLarge. The system allocates only the pages of the buffer that are written. Invalid
+input raises CompressionError.
 
-A broker decompresses any number of ordinary batches at once, but at most LARGE_COUNT large ones (`in_turns`), so that
-memory is bounded for any number of threads.
+Memory limit: a broker decompresses any number of small batches at once, but only LARGE_COUNT large ones (`in_turns`).
 
-Thread rule: functions are pure and run on any thread, without the GIL while a codec works; a Decompressor belongs to
-one thread at a time. The libraries are loaded with the first compressed batch.
+Two libraries: cramjam supports all data, but creates a new zstd context for each call. That takes four times as long as
+decompressing a batch of 12 KB. zstandard keeps contexts for each thread: 100 KB to decompress, 1 to 3 MB to compress.
+So it is used for single zstd frames of ordinary size and ordinary levels, and cramjam for all others.
+
+Thread rule: functions are pure and run on any thread, without the GIL during (de)compression. A Decompressor belongs to
+one thread at a time. The libraries are imported on first use.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ _MASK: Final = 0xFFFFFFFF
 
 
 class Codec(IntEnum):
-    """The codec in the low three bits of a batch's attributes."""
+    """The codec of a batch: the low three bits of its attributes."""
 
     NONE = CODEC_NONE
     GZIP = CODEC_GZIP
@@ -89,7 +89,7 @@ class Codec(IntEnum):
 
     @classmethod
     def named(cls, name: str) -> Codec:
-        """Return the codec of a Kafka configuration value such as "zstd". ValueError for an unknown name."""
+        """Return the codec with a name of Kafka's settings, such as "zstd". ValueError for an unknown name."""
         for codec in cls:
             if codec.name.lower() == name:
                 return codec
@@ -101,21 +101,22 @@ LEVELS: Final[dict[int, tuple[int, int]]] = {Codec.GZIP: (-1, 9), Codec.LZ4: (0,
 
 
 class CompressionError(ValueError):
-    """The compressed bytes are invalid or truncated."""
+    """Compressed bytes that are invalid or truncated."""
 
 
 class DecompressedTooLarge(CompressionError):
-    """The content is larger than the limit."""
+    """Compressed bytes whose content is larger than the limit."""
 
 
 class UnknownCodec(CompressionError):
-    """The attributes contain a codec id from 5 to 7, which are undefined."""
+    """Attributes with an undefined codec id: 5, 6 or 7."""
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
-    """Compress the records block of a batch. `level` is on the codec's own scale; snappy has none.
+    """Compress the records block of a batch.
 
-    ValueError if the level is outside the codec's range (LEVELS).
+    `level` is the codec's compression level; snappy has none. ValueError if the codec does not have this level
+    (LEVELS).
     """
     if codec == Codec.NONE:
         return bytes(data)
@@ -160,7 +161,10 @@ class _Contexts(threading.local):
         return self._compressor[1]
 
     def decompress(self, data: Buffer, size_max: int) -> bytes | None:
-        """Return the content of exactly one frame, or None if the bytes are something else or the content is larger."""
+        """Decompress exactly one zstd frame.
+
+        Return None if the input is anything else or the content exceeds `size_max`.
+        """
         import zstandard
 
         view = memoryview(data)
@@ -181,7 +185,7 @@ _CONTEXTS: Final = _Contexts()
 
 
 def check_level(codec: int, level: int) -> None:
-    """Raise ValueError if the codec does not have this level."""
+    """Raise ValueError if the codec does not have this compression level."""
     if codec not in LEVELS:
         raise ValueError("this codec has no compression levels")
     lowest, highest = LEVELS[codec]
@@ -190,17 +194,21 @@ def check_level(codec: int, level: int) -> None:
 
 
 def decompress(codec: int, data: Buffer, size_max: int = DECOMPRESSED_SIZE_MAX) -> bytes:
-    """Return the decompressed records block. For many blocks, use a Decompressor, which reuses its buffer."""
+    """Decompress the records block of a batch. For many batches, use a Decompressor, which reuses its buffer.
+
+    DecompressedTooLarge if the content exceeds `size_max` bytes; CompressionError if the block is invalid.
+    """
     with Decompressor(size_max) as decompressor:
         return bytes(decompressor.decompress(codec, data))
 
 
 class Decompressor:
-    """A reusable output buffer of `size_max` bytes; memory is allocated as it is written.
+    """A decompressor with a reusable output buffer of `size_max` bytes.
 
-    1. The result of `decompress` is valid until the next call of `decompress`, `rest` or `close`.
-    2. One thread at a time.
-    3. With `in_turns`, a large batch waits until fewer than LARGE_COUNT other large results are valid (see 1).
+    The system allocates pages when they are written.
+
+    1. The result of `decompress` is valid until the next call of `decompress`, `rest` or `close`. 2. One thread at a
+    time. 3. With `in_turns`, a large batch waits while LARGE_COUNT other large results are valid (see 1).
     """
 
     def __init__(self, size_max: int = DECOMPRESSED_SIZE_MAX, *, in_turns: bool = False) -> None:
@@ -220,13 +228,13 @@ class Decompressor:
         self.close()
 
     def close(self) -> None:
-        """Free the memory as soon as no view of it is left."""
+        """Release the buffer. Its memory is freed when no view of it is left."""
         self._view = memoryview(b"")
         self._map = None
         self._end_turn()
 
     def rest(self) -> None:
-        """Free the memory of a large batch, so that it is not kept during a pause."""
+        """Free the memory beyond RETAINED_SIZE, for a pause between batches. Results become invalid."""
         if self._map is not None and self._dirty_size > RETAINED_SIZE:
             self._map.madvise(mmap.MADV_DONTNEED, RETAINED_SIZE)
             self._dirty_size = RETAINED_SIZE
@@ -238,9 +246,9 @@ class Decompressor:
             _LARGE_TURNS.release()
 
     def decompress(self, codec: int, data: Buffer, *, writable: bool = False) -> memoryview:
-        """Return the decompressed records block of `data`, at most `size_max` bytes. CompressionError.
+        """Decompress a records block of at most `size_max` bytes. CompressionError if it is larger or invalid.
 
-        If `writable`, the caller may modify a block that is larger than RETAINED_SIZE.
+        If `writable`, the caller may modify a result that is larger than RETAINED_SIZE.
         """
         self._end_turn()
         if codec == Codec.NONE:
@@ -259,7 +267,7 @@ class Decompressor:
         return output[:size] if writable else output[:size].toreadonly()
 
     def _in_turn(self, codec: int, data: Buffer, output: memoryview) -> int:
-        """Decompress a small batch at once, and a large one when it is its turn."""
+        """Decompress a small batch at once. A large batch waits for its turn."""
         try:
             return self._into(codec, data, output[: self._size_before_turn])
         except DecompressedTooLarge:
@@ -300,7 +308,7 @@ class Decompressor:
 
 
 def snappy_stream(data: Buffer) -> bytes:
-    """Compress in the xerial format of snappy-java's output stream."""
+    """Compress with snappy into the xerial format, the stream format of snappy-java."""
     view = memoryview(data).cast("B")
     stream = io.BytesIO()
     stream.write(XERIAL_MAGIC + _XERIAL_VERSIONS)
@@ -312,7 +320,7 @@ def snappy_stream(data: Buffer) -> bytes:
 
 
 def snappy_into(data: Buffer, output: memoryview) -> int:
-    """Decompress a raw block or a xerial stream into `output`; return the size."""
+    """Decompress a raw snappy block or a xerial stream into `output`. Return the decompressed size."""
     view = memoryview(data).cast("B")
     if view[: len(XERIAL_MAGIC)] != XERIAL_MAGIC:
         return snappy_block_into(view, output)
@@ -335,7 +343,7 @@ def snappy_into(data: Buffer, output: memoryview) -> int:
 
 
 def snappy_block_into(block: memoryview, output: memoryview) -> int:
-    """Decompress one raw block, which begins with its decompressed size."""
+    """Decompress one raw snappy block into `output`. Return the decompressed size."""
     import cramjam
 
     size = cramjam.snappy.decompress_raw_len(block)
@@ -345,7 +353,10 @@ def snappy_block_into(block: memoryview, output: memoryview) -> int:
 
 
 def mend_old_lz4(data: Buffer) -> Buffer:
-    """Correct the header checksum of an lz4 frame in a magic 0 message: old clients compute it wrongly (KAFKA-3160)."""
+    """Correct the header checksum of an lz4 frame in a message of magic 0.
+
+    Old clients compute the checksum incorrectly (KAFKA-3160).
+    """
     frame = bytearray(data)
     if len(frame) <= LZ4_FLAGS_AT + LZ4_DESCRIPTOR_SIZE or frame[:LZ4_FLAGS_AT] != LZ4_MAGIC:
         return data
@@ -357,7 +368,7 @@ def mend_old_lz4(data: Buffer) -> Buffer:
 
 
 def xxh32_short(data: bytes) -> int:
-    """Return XXH32 with seed 0 of fewer than 16 bytes, enough for a frame's header."""
+    """Return the hash XXH32 with seed 0. Supports fewer than 16 bytes, which is enough for a frame's header."""
     assert len(data) < 16, "longer input goes through four lanes"
     prime1, prime2, prime3, prime4, prime5 = _XXH32
     value = prime5 + len(data) & _MASK
@@ -372,5 +383,5 @@ def xxh32_short(data: bytes) -> int:
 
 
 def rotated(value: int, bits: int) -> int:
-    """Rotate a 32-bit number to the left."""
+    """Rotate a 32-bit number to the left by `bits`."""
     return (value << bits | value >> 32 - bits) & _MASK

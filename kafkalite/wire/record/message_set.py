@@ -1,12 +1,15 @@
-"""Compress, decompress and validate message sets of Kafka 0.7, including sets nested in compressed messages.
+"""Compress, decompress and validate the message sets of Kafka 0.7.
 
-A compressed message (a wrapper) has magic 1, and its payload is a whole message set:
+A message set can be compressed into one message, a wrapper. A wrapper has magic 1, and its payload is the compressed
+set. Wrappers can be nested.
 
     1 gzip     one stream                                   read as any number of members
     2 snappy   snappy-java's stream: a header, then blocks   read as that, or as one raw block
 
-Two limits apply to every set from a client: the depth to which wrappers are nested, and the decompressed size of a
-wrapper together with the wrappers around it. Pure; the native half is `_native.classic.message_set`.
+Two limits protect against sets from clients: the nesting depth of wrappers, and the decompressed size of a wrapper
+together with the wrappers around it.
+
+Pure: no I/O, no state. The native part is `_native.classic.message_set`.
 """
 
 from __future__ import annotations
@@ -46,7 +49,7 @@ SPLIT_COUNT: Final = 4096
 
 
 class SetSummary(NamedTuple):
-    """Totals of a set, including all messages inside wrappers."""
+    """Totals of a message set, including the messages inside wrappers."""
 
     valid_size: int  # bytes of whole outer entries
     outer_count: int
@@ -55,7 +58,10 @@ class SetSummary(NamedTuple):
 
 
 def wrap(message_set: bytes, codec: int, *, level: int | None = None) -> bytes:
-    """Compress a set into one wrapper. Without a codec or messages, return it unchanged. Raises ValueError."""
+    """Compress a message set into one wrapper. ValueError if Kafka 0.7 does not have the codec.
+
+    The set is returned unchanged if it is empty or if the codec is NONE.
+    """
     if codec == Codec.NONE or not message_set:
         return message_set
     if codec == Codec.GZIP:
@@ -68,7 +74,7 @@ def wrap(message_set: bytes, codec: int, *, level: int | None = None) -> bytes:
 
 
 def unpack(codec: int, payload: bytes, size_max: int = UNPACKED_SIZE_MAX) -> bytes:
-    """Return the set inside a wrapper. CompressionError if it is invalid or larger than `size_max` bytes."""
+    """Return the message set inside a wrapper. CompressionError if it is invalid or larger than `size_max` bytes."""
     if codec not in {Codec.GZIP, Codec.SNAPPY}:
         raise CompressionError(f"Kafka 0.7 has no codec id {codec}")
     return decompress(codec, payload, size_max)
@@ -77,7 +83,10 @@ def unpack(codec: int, payload: bytes, size_max: int = UNPACKED_SIZE_MAX) -> byt
 def messages(
     data: Buffer, base_offset: int = 0, *, size_max: int = UNPACKED_SIZE_MAX, depth_max: int = DEPTH_MAX
 ) -> Iterator[Message]:
-    """Yield every message, including those inside wrappers. MessageSetError at the first fault."""
+    """Return an iterator over all messages, including those inside wrappers.
+
+    MessageSetError at the first invalid message.
+    """
 
     held: list[int] = []  # decompressed bytes of the wrappers around the current one
 
@@ -95,9 +104,9 @@ def messages(
 
 
 def check_deep(data: Buffer, *, size_max: int = UNPACKED_SIZE_MAX, depth_max: int = DEPTH_MAX) -> SetSummary:
-    """Validate every entry of a set, decompressing wrappers. MessageSetError at the first fault.
+    """Validate all messages of a set, including those inside wrappers. MessageSetError at the first invalid message.
 
-    A truncated inner set is a fault, because no reader could ever get the missing part.
+    A truncated set inside a wrapper is invalid, because no reader can get the missing part.
     """
     valid_size, count, payload_size_max, compressed_count, fault = check(data)
     if fault:
@@ -112,13 +121,12 @@ def check_deep(data: Buffer, *, size_max: int = UNPACKED_SIZE_MAX, depth_max: in
 
 
 def fit_wrappers(data: Buffer, *, size_max: int = UNPACKED_SIZE_MAX, depth_max: int = DEPTH_MAX) -> bytes | None:
-    """Split the wrappers of a validated set that hold more messages than they have bytes.
+    """Split the wrappers that have more messages than bytes. Return the new set; None if nothing had to be split.
 
-    Return the new set; None if no wrapper had to be split.
-
-    A message inside a wrapper gets the wrapper's offset plus its own index. That must stay below the next message's
-    offset, which is only possible if the wrapper has at least one byte per message. At most SPLIT_COUNT messages are in
-    memory at a time, because a wrapper of 100 KB may hold ten million.
+    The offset of a message inside a wrapper is the wrapper's offset plus the message's index. The next wrapper's offset
+    is higher by the wrapper's size in bytes. So a wrapper with more messages than bytes would have offsets that overlap
+    with the next wrapper's. `data` must be valid. At most SPLIT_COUNT messages are in memory at a time, because a
+    wrapper of 100 KB may contain ten million.
     """
     parts = []
     changed = False
@@ -135,7 +143,7 @@ def fit_wrappers(data: Buffer, *, size_max: int = UNPACKED_SIZE_MAX, depth_max: 
 
 
 def _wrap_apart(inner: list[Message], codec: int) -> bytes:
-    """Compress messages into as few wrappers as possible, halving until each has at least one byte per message."""
+    """Compress messages into wrappers with at least one byte per message, by halving the messages until that is so."""
     wrapper = wrap(encode(inner), codec)
     if len(inner) <= len(wrapper):
         return wrapper
