@@ -1,21 +1,26 @@
-"""Load topics into Parquet files by topic and hour, without Spark. Manifests publish files and offsets together.
+"""Load topics into Parquet files, and publish the files together with their offsets.
 
-storage     the interface to a target; local_disk and webhdfs implement it, places finds it, arrow_files is for pyarrow
-manifest    the loaded files and offsets, changed together by one rename
-parquet     writes rows into files
-compaction  replaces many small files by few large ones
-layout      folders by hour, day or a column, and flattened values
-columns     one schema for all files of a topic: it merges old and new columns, and fits records to the result
-contents    lists files and positions of a directory, by its manifests; table_schema: the columns of its topics
-reading     `dataset` and `read`, which return the loaded data in one schema
-commits     lists the commits of a directory, and the hours that each one changed
-letters     writes records that could not be used to a dead-letter topic
-positions   positions as JSON
-selection   the partitions to read, with start and end; shares: how much of each partition per batch
-plan        the next round of a load; loading: its loop of rounds and commits; leftovers: reads ranges with losses
-native      the engine without Spark: from the columnar client through Arrow into files
-decoded     columns of decoded values: avro_values, json_values
-decoded     columns of decoded values: avro_values, json_values
+Files are in folders by topic and hour. A manifest lists new files and the offsets that they reach, so each record is
+loaded exactly once.
+
+    native          a load without Spark
+    loading         the loop of any load: read, write files, commit
+    plan            what the next commit reads
+    selection       the partitions to read, and where to start and end; shares: the size of each partition's part
+    leftovers       reading a range of which some records no longer exist
+    parquet         rows to files
+    layout          folders by hour, day or a column; flattened values
+    columns         one schema for all files of a topic, as its columns change
+    decoded         columns of decoded values; avro_values and json_values decode
+    letters         dead letters: records that cannot be loaded
+    manifest        the published files and offsets
+    compaction      merging of small files
+    storage         the interface to a directory; local_disk and webhdfs implement it; places selects one
+    reading         `dataset` and `read`: the loaded data as pyarrow data; arrow_files: files for pyarrow
+    contents        the files and positions of a directory; table_schema: the columns of its topics
+    commits         the commits of a directory, and the hours that they changed
+    positions       offsets by partition as JSON
+    status          metrics of a continuous load
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Give pyarrow's datasets read access to a storage's files, if pyarrow cannot read them itself.
+"""Give pyarrow's datasets access to loaded files that pyarrow cannot read itself.
 
-That is the case if the storage is not a local disk, or if a file has other columns than its table. Such a file is
-rewritten in memory.
+These are files in a storage other than a local disk, and files whose columns differ from those of their topic. A file
+with other columns is rewritten in memory.
 
-Thread rule: pyarrow reads from its own threads; each open file belongs to one.
+Thread rule: pyarrow reads on its own threads; each open file belongs to one of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class StorageHandler(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow ships no types
-    """A pyarrow file system that reads files by name. Files in `rewritten` get the given columns."""
+    """A read-only pyarrow file system over a storage. Files in `rewritten` are returned with other columns."""
 
     def __init__(self, storage: Storage, rewritten: Mapping[str, Columns]) -> None:
         self._storage = storage
@@ -68,7 +68,7 @@ class StorageHandler(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow shi
 
 
 def with_columns(file: Any, columns: Columns) -> Any:
-    """Return an uncompressed Parquet file in memory with the rows of another file in these columns."""
+    """Rewrite a Parquet file in memory, uncompressed, with these columns."""
     sink = pa.BufferOutputStream()
     with (
         file,
@@ -81,6 +81,8 @@ def with_columns(file: Any, columns: Columns) -> Any:
 
 
 def filesystem_of(storage: Storage, rewritten: Mapping[str, Columns] | None = None) -> Any:
-    """Return a pyarrow.fs.FileSystem for a storage's files. `rewritten`: place of a file → columns to return
-    instead."""
+    """Return a pyarrow.fs.FileSystem for the files of a storage.
+
+    `rewritten` maps the full path of a file to the columns with which it is returned.
+    """
     return fs.PyFileSystem(StorageHandler(storage, rewritten or {}))

@@ -1,6 +1,8 @@
-"""Decode Avro values of record batches for a load without Spark, into the same columns as the Spark engine.
+"""Decode the Avro values of record batches, for loads without Spark.
 
     value ─▶ value │ decoded struct │ schema_id │ avro_error
+
+The columns are the same as those of the Spark engine.
 
 Thread rule: one thread at a time.
 """
@@ -25,11 +27,13 @@ EXCEPTION: Final = "kafkalite.avro.DecodeError"
 
 
 class AvroValues:
-    """Decoder of Avro values. The reader's schema is the current latest of `subject`. RegistryRefused,
-    RegistryUnreachable.
+    """A decoder of Avro values into columns of the subject's latest schema. RegistryRefused, RegistryUnreachable.
 
-    `mode`: with "failfast" a bad value ends the load, with "permissive" its row is loaded with the reason, and with
-    "dlq" its record becomes a dead letter.
+    `mode` decides what happens with a record whose value cannot be decoded:
+
+        "failfast"     the load fails
+        "permissive"   the record is loaded with the reason, without a decoded value
+        "dlq"          the record becomes a dead letter
     """
 
     def __init__(self, registry: RegistryClient, subject: str, mode: str) -> None:
@@ -41,7 +45,10 @@ class AvroValues:
         self._type = spark_type(self._decoder.arrow_type)
 
     def decoded(self, batch: Any) -> Any:
-        """Return the batch with its values decoded. LoadError names the first record that cannot be decoded."""
+        """Return the batch with columns of its decoded values.
+
+        In the mode "failfast", LoadError for the first value that cannot be decoded.
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -57,7 +64,10 @@ class AvroValues:
 
 
 def aliases_of(kind: Type, path: str = DECODED, above: tuple[str, ...] = ()) -> dict[str, Sequence[str]]:
-    """Return the aliases of a schema's fields by path in the table. A recursive schema has no columns."""
+    """Return the aliases of a schema's fields. The keys are the fields' paths in the table, such as `decoded.id`.
+
+    Recursive types are skipped, because they have no columns.
+    """
     found: dict[str, Sequence[str]] = {}
     branches = [branch for branch in kind.branches if branch.kind != "null"]
     if len(branches) == 1:
@@ -75,15 +85,15 @@ def aliases_of(kind: Type, path: str = DECODED, above: tuple[str, ...] = ()) -> 
 
 
 def as_spark(values: Any, made: Any) -> Any:
-    """Cast decoded values to the types of `spark_type`.
+    """Cast decoded values to an Arrow type that `spark_type` returned.
 
-    Times are truncated to microseconds. A time outside Spark's range becomes another time instead of failing the query.
+    Times are truncated to microseconds. A time outside Spark's range becomes another time; the query does not fail.
     """
     return values.cast(made, safe=False)
 
 
 def spark_type(made: Any) -> Any:
-    """Return the Arrow type that Spark uses for an Arrow type."""
+    """Return the Arrow type that Spark uses instead of the given one."""
     import pyarrow as pa
 
     if pa.types.is_struct(made):

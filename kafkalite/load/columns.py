@@ -1,16 +1,23 @@
-"""Merge the columns of new records into the schema of a table (a loaded topic), so that all its files fit that schema.
+"""Keep one schema for all files of a topic, as the columns of its records change.
 
     columns of the table │ columns of records ─▶ merged ─▶ columns, and conflicts: types without a common type
 
-A new field is added, and is null in older rows. Types widen as in Avro: int ─▶ long, int and long ─▶ double, float ─▶
-double, string ─▶ bytes, decimals to more digits. If a new field has the name of an old field as an alias, the old field
-is renamed. Its old name then becomes an alias. Fields are matched by name, in any order. The same holds for each field
-in structs, lists and maps.
+A table is the loaded data of one topic. Columns are matched by name, in any order. New columns are merged like this:
 
-`to_json` is the format in manifests and of `kafkalite load schema --json`: {"name", "type", "aliases"}, where "type" is
-an Arrow type's name or {"struct": [columns]}, {"list": type}, {"map": type} (keys are strings).
+    a new field                     is added, and is null in older rows
+    a type that differs             widens as in Avro: int ─▶ long, int and long ─▶ double, float ─▶ double,
+                                    string ─▶ bytes, decimals to more digits
+    a new field whose aliases       renames the old field; the old name becomes an alias
+    include an old field's name
 
-Only `of_arrow`, `arrow_type` and `fitted` need pyarrow. Pure functions; any thread.
+The same rules apply to the fields inside structs, lists and maps.
+
+JSON format, in manifests and in the output of `kafkalite load schema --json`: {"name", "type", "aliases"}. "type" is
+the name of an Arrow type, or {"struct": [columns]}, {"list": type} or {"map": type}. The keys of maps are strings.
+
+Only `of_arrow`, `arrow_type` and `fitted` need pyarrow.
+
+Thread rule: pure functions; any thread.
 """
 
 from __future__ import annotations
@@ -35,25 +42,25 @@ NAMES: Final = {"halffloat": "float16", "date32[day]": "date32", "date64[ms]": "
 
 
 class Struct(NamedTuple):
-    """A type with named fields."""
+    """The type of a struct: its named fields."""
 
     fields: tuple[Column, ...]
 
 
 class Listed(NamedTuple):
-    """A list of a type."""
+    """The type of a list: the type of its items."""
 
     item: ColumnType
 
 
 class Mapped(NamedTuple):
-    """A map from strings to a type."""
+    """The type of a map with string keys: the type of its values."""
 
     item: ColumnType
 
 
 class Column(NamedTuple):
-    """A column or field. `type` is the name of the Arrow type if the type is not nested."""
+    """A column of a table, or a field of a struct. `type` is the name of an Arrow type, unless the type is nested."""
 
     name: str
     type: ColumnType
@@ -65,7 +72,7 @@ Columns = tuple[Column, ...]
 
 
 class Conflict(NamedTuple):
-    """A column with values of two types that have no common type."""
+    """A column whose type in the table and type in new records have no common type."""
 
     path: str
     table: str
@@ -79,7 +86,10 @@ class Conflict(NamedTuple):
 
 
 def merged(table: Columns, found: Columns) -> tuple[Columns, list[Conflict]]:
-    """Return columns that hold both inputs, and the conflicts. Conflicting columns keep the table's type."""
+    """Merge new columns into a table's columns. Return the merged columns and the conflicts.
+
+    A column in conflict keeps the table's type.
+    """
     conflicts: list[Conflict] = []
     return _fields(table, found, "", conflicts), conflicts
 
@@ -111,7 +121,10 @@ def _fields(table: Columns, found: Columns, path: str, conflicts: list[Conflict]
 
 
 def _renamed(known: Column, found: Columns, names: set[str]) -> Column | None:
-    """Return the field that renames this one: one of the two has the other's name as an alias."""
+    """Return the new field that renames the field `known`; None if there is none.
+
+    One of the two fields has the other's name as an alias.
+    """
     for field in found:
         if field.name not in names and (known.name in field.aliases or field.name in known.aliases):
             return field
@@ -138,7 +151,7 @@ def _type(table: ColumnType, found: ColumnType, path: str, conflicts: list[Confl
 
 
 def _wider(one: str, other: str) -> str | None:
-    """Return the type that holds both, or None."""
+    """Return the Arrow type that can represent the values of both types; None if there is none."""
     pair = {one, other}
     if pair <= {*INTEGERS}:
         return max(pair, key=INTEGERS.index)
@@ -155,7 +168,7 @@ def _wider(one: str, other: str) -> str | None:
 
 
 def shown(kind: ColumnType) -> str:
-    """Return a type as text for users."""
+    """Return a type as text for messages."""
     if isinstance(kind, Struct):
         return f"struct<{', '.join(f'{field.name}: {shown(field.type)}' for field in kind.fields)}>"
     if isinstance(kind, Listed):
@@ -167,7 +180,7 @@ def shown(kind: ColumnType) -> str:
 
 
 def to_json(columns: Iterable[Column]) -> list[dict[str, Any]]:
-    """Return columns as JSON data, in the manifests' format."""
+    """Return columns in the JSON format of manifests."""
     found = []
     for column in columns:
         row: dict[str, Any] = {"name": column.name, "type": _type_to_json(column.type)}
@@ -186,7 +199,7 @@ def _type_to_json(kind: ColumnType) -> Any:
 
 
 def from_json(rows: Iterable[Mapping[str, Any]]) -> Columns:
-    """Parse the result of `to_json`."""
+    """Parse columns from the JSON format of manifests."""
     return tuple(Column(row["name"], _type_from_json(row["type"]), tuple(row.get("aliases", ()))) for row in rows)
 
 
@@ -203,7 +216,10 @@ def _type_from_json(value: Any) -> ColumnType:
 
 
 def of_arrow(fields: Iterable[Any], aliases: Aliases | None = None, path: str = "") -> Columns:
-    """Return the columns of a pyarrow.Schema or StructType."""
+    """Convert the fields of a pyarrow.Schema or StructType to columns.
+
+    `aliases` has the older names of fields by their paths. `path` is the prefix of these paths.
+    """
     given = aliases or {}
     return tuple(
         Column(field.name, _of_type(field.type, given, f"{path}{field.name}"), tuple(given.get(path + field.name, ())))
@@ -227,14 +243,14 @@ def _of_type(kind: Any, aliases: Aliases, path: str) -> ColumnType:
 
 
 def arrow_fields(columns: Iterable[Column]) -> list[Any]:
-    """Return columns as pyarrow.Fields."""
+    """Convert columns to pyarrow.Fields."""
     import pyarrow as pa
 
     return [pa.field(column.name, arrow_type(column.type)) for column in columns]
 
 
 def arrow_type(kind: ColumnType) -> Any:
-    """Return the Arrow type. ValueError for an unknown name."""
+    """Convert a type to a pyarrow.DataType. ValueError for an unknown name."""
     import pyarrow as pa
 
     if isinstance(kind, Struct):
@@ -253,7 +269,7 @@ def arrow_type(kind: ColumnType) -> Any:
 
 
 def plain(columns: Columns) -> Columns:
-    """Return the columns without aliases, as in a file."""
+    """Return the columns without aliases, as in a Parquet file."""
     return tuple(Column(column.name, _plain_type(column.type)) for column in columns)
 
 
@@ -264,9 +280,10 @@ def _plain_type(kind: ColumnType) -> ColumnType:
 
 
 def fits_by_cast(found: Columns, table: Columns) -> bool:
-    """Return whether any reader can convert these columns to the table's by adding nulls and casting to wider types.
+    """Return whether any reader can convert columns `found` to the columns `table` without knowing aliases.
 
-    Readers cannot follow a rename, and the cast of a large integer to double fails.
+    This is possible if it only has to add nulls and cast to wider types. A rename is not possible. Neither is int64 to
+    double, because the cast of a large integer fails.
     """
     by_name = {column.name: column for column in table}
     return all(
@@ -283,8 +300,10 @@ def _type_fits_by_cast(found: ColumnType, table: ColumnType) -> bool:
 
 
 def fitted(batch: Any, columns: Columns) -> Any:
-    """Return a record batch with these columns: missing ones are null, types are widened, renamed ones renamed. Others
-    are dropped."""
+    """Convert a record batch to these columns.
+
+    Missing columns are null, types are widened, and columns with older names are renamed. Other columns are dropped.
+    """
     import pyarrow as pa
 
     fields = arrow_fields(columns)

@@ -1,8 +1,9 @@
-"""List the commits of a load's directory, and the hours that each one changed, for tools such as dbt or Airflow.
+"""List the commits of a load's directory, and the hours that each commit changed.
 
-Late records change hours that were loaded before. A job that depends on an hour must run again when a commit lists it.
+Tools such as dbt or Airflow use the list. Late records can change an hour that was loaded before. Then a job that
+depends on the hour must run again.
 
-Thread rule: functions.
+Thread rule: functions; any thread.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
 
 
 class ChangedHour(NamedTuple):
-    """A topic's hour that a commit wrote to. `date` (YYYY-MM-DD) and `hour` (UTC) are None for invalid timestamps.
+    """An hour of a topic that a commit wrote records to.
 
-    In other layouts (kafkalite.load.layout) it is a day, without `hour`, or a column's value, which `folder` has.
+    `date` is YYYY-MM-DD. `date` and `hour` (UTC) are None for records with invalid timestamps. If the topic is laid out
+    by day, `hour` is None. If it is laid out by a column, both are None and `folder` has the column's value.
     """
 
     topic: str
@@ -35,7 +37,10 @@ class ChangedHour(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """A published change. Time in milliseconds since 1970, sizes in bytes."""
+    """A published change of the loaded files.
+
+    `written_ms` is in milliseconds since 1970; `bytes` is the size of new files.
+    """
 
     number: int
     written_ms: int
@@ -47,14 +52,15 @@ class Commit(NamedTuple):
     hours: list[ChangedHour]
 
     def to_json(self) -> dict[str, Any]:
-        """The commit as a JSON object."""
+        """Return the commit as a JSON object."""
         return {**self._asdict(), "hours": [hour._asdict() for hour in self.hours]}
 
 
 def commits(path: str | os.PathLike[str] | Storage, since: int | None = None) -> list[Commit]:
-    """Return the commits whose manifests are kept, oldest first: the last 50 at least.
+    """Return the commits of a directory, oldest first.
 
-    With `since`, return those after this number. LoadError if a manifest after it is no longer kept.
+    At least the last 50 commits are kept. With `since`, only commits with a higher number are returned. LoadError if
+    some of these are no longer kept.
     """
     target = Target(path)
     target.require()
@@ -70,7 +76,7 @@ def commits(path: str | os.PathLike[str] | Storage, since: int | None = None) ->
 
 
 def commit_of(value: Mapping[str, Any]) -> Commit:
-    """Return the commit that a manifest describes."""
+    """Convert the content of a manifest to a Commit."""
     added = [DataFile.from_json(row) for row in value["add"]]
     folders: dict[str, list[DataFile]] = {}
     for file in added:

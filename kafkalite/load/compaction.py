@@ -1,14 +1,15 @@
-"""Merge the small files of each topic and hour by a change of the manifests, without Spark.
+"""Merge the small files of each topic and hour into larger ones, without Spark.
 
     small files of an hour, in order ─▶ up to `file_size` bytes of them ─▶ one file ─▶ a change: adds it, removes them
 
-Files that are older than a change of their table's columns are rewritten with the new columns, even large ones. So any
-reader of the directory sees one schema. If the manifests have no schema yet, because only older releases loaded the
-directory, it is added first. Otherwise records are copied unchanged. Readers of manifests see either the old files or
-the new one. The old files are deleted `grace_s` after the change; until then, a reader that lists directories sees
-their records twice.
+Records are copied unchanged, except to change columns. If the columns of a topic have changed, its older files are
+rewritten with the current columns, even large files. Then any reader of the directory finds one schema. If an older
+release loaded a topic, its columns are first added to the manifests.
 
-Thread rule: functions. They hold the lock of the directory for one file at a time, so loads can run in between.
+Readers of manifests see either the old files or the new file. Old files are deleted `grace_s` seconds after the change.
+Until then, a reader that lists the directory sees their records twice.
+
+Thread rule: functions. They lock the directory for one group of files at a time, so a load can run in between.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ SMALL: Final = 0.5
 
 @dataclass
 class Compacted:
-    """The result of a compaction: number of files before and after, and records and bytes of the new ones."""
+    """The result of a compaction: the number of files before and after, and the records and bytes of the new files."""
 
     files_before: int = 0
     files_after: int = 0
@@ -50,7 +51,11 @@ class Compacted:
 def compact(
     path: str | os.PathLike[str] | Storage, *, file_size: int = FILE_SIZE, grace_s: float = 0.0, codec: str = "zstd"
 ) -> Compacted:
-    """Merge small files: see the module. LoadError if nothing was loaded, or if another writer does not finish."""
+    """Merge the small files of a directory of loaded data.
+
+    `file_size` is the maximum size of a new file in bytes; files of less than half of it are merged. Replaced files are
+    deleted after `grace_s` seconds. LoadError if nothing was loaded, or if another writer keeps the lock too long.
+    """
     began = time.monotonic()
     target = Target(path)
     target.require()
@@ -69,12 +74,12 @@ def compact(
 
 
 def file_columns_of(state: LoadState, topic: str) -> Columns:
-    """Return the columns that a topic's files should have."""
+    """Return the current columns of a topic's files."""
     return file_columns(from_json(state.schemas[topic]), state.layouts.get(topic))
 
 
 def publish_schemas(target: Target) -> None:
-    """Publish, in one change, the columns of topics that have none in the manifests."""
+    """Add the columns of topics that have none in the manifests, in one commit."""
     state = target.refresh()
     if not {file.topic for file in state.files.values()} - state.schemas.keys():
         return
@@ -85,7 +90,7 @@ def publish_schemas(target: Target) -> None:
 
 
 def compact_group(target: Target, group: Sequence[DataFile], done: Compacted, grace_s: float, codec: str) -> None:
-    """Replace a group of files by one. Do nothing if another compaction has replaced them."""
+    """Merge a group of files into one. Do nothing if another compaction has already replaced one of them."""
     with target.writing() as staging:
         if not all(file.path in target.state.files for file in group):
             return
@@ -105,10 +110,9 @@ def compact_group(target: Target, group: Sequence[DataFile], done: Compacted, gr
 
 
 def groups(files: Iterable[DataFile], file_size: int, old: Container[str] = ()) -> list[list[DataFile]]:
-    """Return groups of files to merge: of one folder, small, at least two, with at most `file_size` bytes
-    together.
+    """Group the small files of each folder, so that each group has at least two files and at most `file_size` bytes.
 
-    Files whose paths are in `old` are included even if they are large or alone.
+    Files whose paths are in `old` are always included, even if they are large or the only file.
     """
     places: dict[str, list[DataFile]] = {}
     for file in files:
@@ -129,7 +133,10 @@ def groups(files: Iterable[DataFile], file_size: int, old: Container[str] = ()) 
 
 
 def merge(storage: Storage, sources: Sequence[str], merged: str, columns: Columns, codec: str) -> int:
-    """Copy all records into a file with these columns. Return the bytes of the file, which is synced."""
+    """Copy the records of files into one file with these columns.
+
+    Return its size in bytes. The file is synced to disk.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -155,7 +162,7 @@ def merge(storage: Storage, sources: Sequence[str], merged: str, columns: Column
 
 
 def joined(files: Sequence[DataFile], path: str, size: int) -> DataFile:
-    """Return the description of the merged file."""
+    """Return the manifest's entry for a file that replaces these files."""
     shares: dict[int, PartitionShare] = {}
     for file in files:
         for number, share in file.partitions.items():

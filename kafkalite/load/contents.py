@@ -1,4 +1,4 @@
-"""List the loaded files of a directory, and the positions up to which topics are loaded, from its manifests.
+"""List the files of a directory of loaded data, and the next offsets to load, from its manifests.
 
 Needs neither Spark nor a broker.
 """
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
 
 def state_of(path: str | os.PathLike[str]) -> LoadState:
-    """Return the state of the manifests. LoadError if there are none."""
+    """Return the current state of a directory. LoadError if nothing was loaded."""
     target = Target(path)
     target.require()
     return target.refresh()
 
 
 def files(path: str | os.PathLike[str], topic: str | None = None) -> list[DataFile]:
-    """Return the loaded files of one topic or all. Paths are relative to `path`."""
+    """Return the loaded files of one topic, or of all topics. Their paths are relative to `path`."""
     return [file for file in state_of(path).files.values() if topic in (None, file.topic)]
 
 
 def positions(path: str | os.PathLike[str]) -> dict[TopicPartition, int]:
-    """Return the next offset of each partition that was loaded."""
+    """Return the next offset to load of each partition that was loaded."""
     return dict(state_of(path).positions)
 
 
 def paths(path: str | os.PathLike[str], topic: str | None) -> list[str]:
-    """Return the files' names for Spark and pyarrow. LoadError if there are none."""
+    """Return the full paths of the loaded files, for Spark and pyarrow. LoadError if there are none."""
     storage = storage_of(path)
     found = [storage.place(file.path) for file in files(path, topic)]
     if not found:

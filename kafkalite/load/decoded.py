@@ -1,10 +1,10 @@
-"""Find decoded values that do not fit into the columns of a table, for any format and engine.
+"""Find decoded values whose types do not fit into the columns of a topic's files.
 
-    columns with a value of a type that the table cannot hold ─▶ null, and the reason in avro_error or json_error
+    columns with a value of a type that the table cannot represent ─▶ null, and the reason in avro_error or json_error
 
-Such a value is treated as one that cannot be decoded (kafkalite.load.columns).
+Such a record is handled like one whose value cannot be decoded. The module works for any format and engine.
 
-Thread rule: functions.
+Thread rule: functions; any thread.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ PARTS: Final = ("[]", "{}")
 
 
 def place_of(batch: Any, row: int) -> str | None:
-    """Return an error text with the topic, partition and offset of a record; None if the batch lacks these columns."""
+    """Return the start of an error message with the offset, topic and partition of a record.
+
+    None if the batch lacks these columns.
+    """
     if not {"topic", "partition", "offset"} <= set(batch.schema.names):
         return None
     topic, partition, offset = (batch.column(name)[row].as_py() for name in ("topic", "partition", "offset"))
@@ -32,9 +35,9 @@ def place_of(batch: Any, row: int) -> str | None:
 
 
 def misfits(batch: Any, found: Columns, conflicts: Sequence[Conflict]) -> tuple[Any, Any]:
-    """Return the batch without the values in these conflicts, and each row's reason (null if it fits).
+    """Remove the values in conflict from a batch. Return the batch, and the reason for each row (null if it fits).
 
-    `found` are the columns of the batch. A column that conflicts as a whole gets type null.
+    `found` are the columns of the batch. A column that conflicts as a whole gets the type null.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -47,7 +50,7 @@ def misfits(batch: Any, found: Columns, conflicts: Sequence[Conflict]) -> tuple[
 
 
 def column_at(batch: Any, path: str) -> str:
-    """Return the name of the column that a path begins with. Names may contain dots."""
+    """Return the name of the column with which a path begins. Column names may contain dots."""
     names = [
         name for name in batch.schema.names if path == name or path.startswith((f"{name}.", f"{name}[", f"{name}{{"))
     ]
@@ -55,7 +58,7 @@ def column_at(batch: Any, path: str) -> str:
 
 
 def at_path(batch: Any, path: str) -> Any:
-    """Return the array at a path in a batch, or that of the list or map around it."""
+    """Return the array at a path in a batch. For a path inside a list or map, return the list's or map's array."""
     name = column_at(batch, path)
     values, rest = batch.column(name), path[len(name) :]
     for step in rest.split(".")[1:] if rest.startswith(".") else ():
@@ -68,7 +71,7 @@ def at_path(batch: Any, path: str) -> Any:
 
 
 def without(columns: Iterable[Column], paths: set[str], path: str = "") -> Columns:
-    """Return the columns with type null at these paths."""
+    """Return the columns with the type null at these paths."""
     return tuple(column._replace(type=_type_without(column.type, paths, f"{path}{column.name}")) for column in columns)
 
 

@@ -1,13 +1,14 @@
-"""Decode JSON values of record batches for a load without Spark, into the same columns as the Spark engine.
+"""Decode the JSON values of record batches, for loads without Spark.
 
     value ─▶ value │ decoded struct │ json_error
 
-Columns are given in Spark's form: 'id BIGINT, name STRING, tags ARRAY<STRING>'. Fields that a value lacks are null, and
-fields that the columns lack are dropped. A STRING holds the JSON text of a value that is not a string. NaN, Infinity
-and -Infinity are numbers, also in quotes.
+The columns are the same as those of the Spark engine, and are declared in Spark's syntax: 'id BIGINT, name STRING, tags
+ARRAY<STRING>'. Fields that a value lacks are null. Fields without a column are dropped. A STRING column gets the JSON
+text of a value that is not a string. NaN, Infinity and -Infinity are numbers, also in quotes.
 
-pyarrow parses a batch as a whole. If it cannot, because of a bad value, it parses runs of values. Python parses each
-value of a run that pyarrow refuses, and of columns with types that pyarrow does not support.
+pyarrow parses a batch as a whole. If it fails because of a bad value, it parses the batch in runs of RUN_COUNT values.
+Python parses the values of a run that fails, one by one. It also parses columns with types that pyarrow does not
+support.
 
 Thread rule: one thread at a time.
 """
@@ -67,15 +68,19 @@ TOKEN: Final = re.compile(r"\s*(`(?:[^`]|``)+`|\w+|[<>,:()]|'[^']*')")
 
 
 class OnlySpark(ValueError):
-    """The columns have a type that only Spark supports, such as DECIMAL."""
+    """A column type that only Spark supports, such as DECIMAL."""
 
 
 class ColumnsError(ValueError):
-    """The text does not describe columns."""
+    """A text that does not declare columns."""
 
 
 class JsonValues:
-    """Decoder of JSON values. `mode` as for `kafkalite.load.avro_values.AvroValues`. ColumnsError, OnlySpark."""
+    """A decoder of JSON values into the given columns. ColumnsError, OnlySpark.
+
+    `mode` decides what happens with a record whose value cannot be decoded: with "failfast" the load fails, with
+    "permissive" the record is loaded with the reason, and with "dlq" it becomes a dead letter.
+    """
 
     def __init__(self, columns: str, mode: str) -> None:
         self.aside: Mapping[str, str] = {ERROR: EXCEPTION} if mode == "dlq" else {}
@@ -84,7 +89,10 @@ class JsonValues:
         self._decoder = JsonDecoder(parse_columns(columns), columns)
 
     def decoded(self, batch: Any) -> Any:
-        """Return the batch with its values decoded. LoadError names the first record that cannot be decoded."""
+        """Return the batch with columns of its decoded values.
+
+        In the mode "failfast", LoadError for the first value that cannot be decoded.
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -96,7 +104,10 @@ class JsonValues:
 
 
 class JsonDecoder:
-    """Decodes JSON values to a struct with these fields. `shown` is their description in errors."""
+    """A decoder of JSON values into structs with the given fields.
+
+    `shown` is the text of the fields for error messages.
+    """
 
     def __init__(self, fields: Columns, shown: str) -> None:
         self._fields = fields
@@ -106,9 +117,9 @@ class JsonDecoder:
         self._whole = all(is_whole(field.type) for field in fields)
 
     def decode(self, values: Any) -> tuple[Any, Any]:
-        """Return the structs of a binary array, and the reasons of the values that could not be decoded.
+        """Decode a binary array. Return an array of structs, and an array of the reasons of failed values.
 
-        The struct of a null and of a value that could not be decoded is null.
+        The struct of a null and of a failed value is null.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -148,7 +159,10 @@ class JsonDecoder:
         return pa.array(rows, self.arrow_type), pa.array(reasons, pa.string())
 
     def _at_once(self, values: Any) -> Any:
-        """Return the structs of a column whose values are JSON objects on one line each; None if pyarrow refuses it."""
+        """Decode an array with pyarrow, as one text with a line per value.
+
+        Return None if pyarrow rejects the text, or if a value is not exactly one JSON object on one line.
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
         import pyarrow.json
@@ -180,7 +194,7 @@ class JsonDecoder:
 
 
 def is_whole(kind: ColumnType) -> bool:
-    """Return whether pyarrow parses JSON into a type by the rules of this module."""
+    """Return whether pyarrow's JSON parser handles a type by the rules of this module."""
     if isinstance(kind, Struct):
         return all(is_whole(field.type) for field in kind.fields)
     return kind in WHOLE if isinstance(kind, str) else isinstance(kind, Listed) and is_whole(kind.item)
@@ -190,14 +204,14 @@ def is_whole(kind: ColumnType) -> bool:
 
 
 def struct_of(value: object, fields: Columns) -> dict[str, Any]:
-    """Return an object's fields. ValueError for another value, or a field of a wrong type."""
+    """Convert a JSON object to a dict with these fields. ValueError for other JSON, or a field of a wrong type."""
     if not isinstance(value, dict):
         raise ValueError(value)  # noqa: TRY004  # a record is wrong, not a program
     return {field.name: value_of(value.get(field.name), field.type) for field in fields}
 
 
 def value_of(value: Any, kind: ColumnType) -> Any:
-    """Convert a JSON value to a type. ValueError."""
+    """Convert a JSON value to a type. ValueError if it does not fit."""
     if value is None:
         return None
     if isinstance(kind, Struct):
@@ -212,7 +226,7 @@ def value_of(value: Any, kind: ColumnType) -> Any:
 
 
 def scalar_of(value: Any, kind: str) -> Any:
-    """Convert a JSON value to a scalar type. ValueError."""
+    """Convert a JSON value to a scalar type. ValueError if it does not fit."""
     if kind == "string":
         return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     if isinstance(value, bool):
@@ -238,7 +252,7 @@ def scalar_of(value: Any, kind: str) -> Any:
 
 
 def parse_columns(text: str) -> Columns:
-    """Parse columns such as 'id BIGINT, name STRING'. ColumnsError, OnlySpark."""
+    """Parse a declaration of columns such as 'id BIGINT, name STRING'. ColumnsError, OnlySpark."""
     tokens = list(tokens_of(text))
     fields = fields_of(tokens, text)
     if tokens:
@@ -247,7 +261,7 @@ def parse_columns(text: str) -> Columns:
 
 
 def tokens_of(text: str) -> Iterator[str]:
-    """Yield names, types and signs."""
+    """Split a declaration of columns into names, types and punctuation. ColumnsError."""
     at = 0
     while text[at:].strip():
         found = TOKEN.match(text, at)
@@ -258,7 +272,10 @@ def tokens_of(text: str) -> Iterator[str]:
 
 
 def fields_of(tokens: list[str], text: str) -> Columns:
-    """Take fields from `tokens`, up to the sign after them."""
+    """Parse a list of fields and remove it from `tokens`. ColumnsError, OnlySpark.
+
+    `text` is the whole declaration, for error messages.
+    """
     fields: list[Column] = []
     while True:
         name = take(tokens, text, "a name")
@@ -276,7 +293,7 @@ def fields_of(tokens: list[str], text: str) -> Columns:
 
 
 def skip_remarks(tokens: list[str], text: str) -> None:
-    """Skip NOT NULL, which loads ignore because all columns are nullable, and COMMENT."""
+    """Remove NOT NULL and COMMENT from the start of `tokens`. They have no effect: all columns are nullable."""
     if [token.lower() for token in tokens[:2]] == ["not", "null"]:
         del tokens[:2]
     if [token.lower() for token in tokens[:1]] == ["comment"]:
@@ -285,7 +302,7 @@ def skip_remarks(tokens: list[str], text: str) -> None:
 
 
 def type_of(tokens: list[str], text: str) -> ColumnType:
-    """Take a type from `tokens`."""
+    """Parse a type and remove it from `tokens`. ColumnsError, OnlySpark."""
     name = take(tokens, text, "a type").lower()
     if name in TYPES:
         return TYPES[name]
@@ -309,14 +326,14 @@ def type_of(tokens: list[str], text: str) -> ColumnType:
 
 
 def take(tokens: list[str], text: str, what: str) -> str:
-    """Take the next name."""
+    """Remove and return the next token. ColumnsError if it is punctuation or missing; `what` says what was expected."""
     if not tokens or tokens[0] in "<>,:()":
         raise ColumnsError(f"columns {text!r}: {what} is missing; write them as 'id BIGINT, name STRING'")
     return tokens.pop(0)
 
 
 def expect(tokens: list[str], text: str, sign: str) -> None:
-    """Take the next sign."""
+    """Remove the next token, which must be `sign`. ColumnsError otherwise."""
     if tokens[:1] != [sign]:
         raise ColumnsError(f"columns {text!r}: {sign!r} is missing")
     tokens.pop(0)

@@ -1,15 +1,15 @@
-"""Lay out the files of a topic in folders, as Hive does, and flatten its decoded values.
+"""Determine the folders of a topic's files, as in Hive, and flatten decoded values into columns.
 
-    by hour      topic=clicks/date=2026-11-21/hour=19     by the records' timestamps, UTC: the default
+    by hour      topic=clicks/date=2026-11-21/hour=19     by the records' timestamps in UTC; the default
     by day       topic=clicks/date=2026-11-21
     by a column  topic=clicks/country=DE                  the column is in the path and not in the file
 
 A topic keeps the layout of its first load, so that readers find the same folders and columns everywhere.
 
-Hive's rules apply to values in paths: null and the empty text are __HIVE_DEFAULT_PARTITION__, and characters that have
-a meaning in paths are percent-encoded.
+Values in paths follow Hive's rules. Null and the empty text become __HIVE_DEFAULT_PARTITION__. Characters with a
+meaning in paths are percent-encoded.
 
-Thread rule: functions and frozen values.
+Thread rule: functions and immutable values; any thread.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ TAKEN: Final = frozenset(
 
 
 class Layout(NamedTuple):
-    """How a topic's files are laid out."""
+    """The layout of a topic's files: by hour, day or column, and whether decoded values are flattened."""
 
     by: str = HOUR
     """HOUR, DAY or the name of a column."""
@@ -65,16 +65,19 @@ class Layout(NamedTuple):
 
     @property
     def column(self) -> str | None:
-        """The column in the paths, if there is one."""
+        """The name of the column in the paths; None if the layout is by hour or day."""
         return None if self.by in {HOUR, DAY} else self.by
 
     def to_json(self) -> dict[str, str]:
-        """Return the entry in a manifest."""
+        """Return the layout as it is written in a manifest."""
         return self._asdict()
 
 
 def require_layout(partition_by: str | None, flatten: str | None) -> None:
-    """Raise ValueError for an unknown separator or a column that cannot be in paths."""
+    """Raise ValueError if these settings are not a layout.
+
+    `partition_by` must be "hour", "day" or a column of decoded values. `flatten` must be a known separator.
+    """
     if flatten not in {None, *SEPARATORS}:
         raise ValueError(f"flatten must be one of {' '.join(SEPARATORS)}, not {flatten!r}")
     if partition_by is None:
@@ -89,9 +92,10 @@ def require_layout(partition_by: str | None, flatten: str | None) -> None:
 
 
 def keys_of(layout: Layout, topic: str, batch: Any) -> tuple[Any, list[str | None] | None]:
-    """Return a number for each row whose equality means one folder; for a column, the values by number, too.
+    """Return a number for each row of a batch. Rows with equal numbers belong into the same folder.
 
-    Numbers of the other layouts are hours since 1970. LoadError for a column that cannot be in paths.
+    If the layout is by hour or day, numbers are hours since 1970. If it is by column, they are indexes into the second
+    result, the list of the column's values. LoadError if the column's type cannot be in paths.
     """
     import numpy as np
     import pyarrow.compute as pc
@@ -110,7 +114,7 @@ def keys_of(layout: Layout, topic: str, batch: Any) -> tuple[Any, list[str | Non
 
 
 def texts_of(name: str, topic: str, array: Any) -> Any:
-    """Return a column's values as text. LoadError for a type that cannot be in paths."""
+    """Return a column's values as text. LoadError if its type cannot be in paths."""
     import pyarrow as pa
 
     kind = array.type
@@ -130,7 +134,7 @@ def is_of_paths(kind: Any) -> bool:
 
 
 def require_column(layout: Layout, topic: str, columns: Columns) -> None:
-    """Raise LoadError unless the columns of a table have the one in its paths."""
+    """Raise LoadError if the layout is by a column that the topic does not have, or that was renamed."""
     names = [column.name for column in columns]
     if layout.column in {None, *names}:
         return
@@ -145,7 +149,7 @@ def require_column(layout: Layout, topic: str, columns: Columns) -> None:
 
 
 def require_few(layout: Layout, topic: str, count: int) -> None:
-    """Raise LoadError for too many values of a column."""
+    """Raise LoadError if the layout is by a column and one commit has too many different values of it."""
     if layout.column is not None and count > PLACES_MAX:
         raise LoadError(
             f"column {layout.column} of {topic} has more than {PLACES_MAX:,} values in one commit; partition by a "
@@ -154,7 +158,7 @@ def require_few(layout: Layout, topic: str, count: int) -> None:
 
 
 def hours_of(stamps: Any) -> Any:
-    """Return hours since 1970 of a column of timestamps, or NO_HOUR for a missing or invalid one."""
+    """Convert an array of timestamps to hours since 1970; NO_HOUR for a missing or invalid timestamp."""
     import numpy as np
 
     values = stamps.cast("int64").fill_null(NO_HOUR).to_numpy()
@@ -163,7 +167,7 @@ def hours_of(stamps: Any) -> Any:
 
 
 def date_and_hour(hour: int) -> tuple[str | None, int | None]:
-    """Return the date and hour of an hour since 1970."""
+    """Convert hours since 1970 to a date (YYYY-MM-DD) and an hour of the day. NO_HOUR becomes (None, None)."""
     if hour == NO_HOUR:
         return None, None
     when = EPOCH + dt.timedelta(hours=hour)
@@ -171,7 +175,7 @@ def date_and_hour(hour: int) -> tuple[str | None, int | None]:
 
 
 def place_of(layout: Layout, place: Place) -> tuple[str | None, int | None, str | None]:
-    """Return date, hour and folder of a place, as in a DataFile. LoadError if the folder's name is too long."""
+    """Return the date, hour and folder of a key, as in a DataFile. LoadError if the folder's name is too long."""
     if layout.column is None:
         assert isinstance(place, int), "a place in time"
         date, hour = date_and_hour(place)
@@ -188,17 +192,17 @@ def place_of(layout: Layout, place: Place) -> tuple[str | None, int | None, str 
 
 
 def encoded(value: str) -> str:
-    """Return a value as Hive writes it into a path."""
+    """Percent-encode a value for a path, as Hive does."""
     return SPECIAL.sub(lambda found: f"%{ord(found[0]):02X}", value)
 
 
 def folder_of(topic: str, date: str | None, hour: int | None) -> str:
-    """Return the folder of a topic and hour, relative to the target."""
+    """Return the folder of a topic's hour, relative to the directory of the load."""
     return f"topic={topic}/date={date or NO_PLACE}/hour={NO_PLACE if hour is None else f'{hour:02d}'}"
 
 
 def file_columns(columns: Columns, layout: Layout | None) -> Columns:
-    """Return the columns that are in files and not in their paths."""
+    """Return the columns that are inside files, without the column in the paths."""
     column = None if layout is None else layout.column
     return tuple(each for each in columns if each.name != column)
 
@@ -207,10 +211,10 @@ def file_columns(columns: Columns, layout: Layout | None) -> Columns:
 
 
 def flattened(batch: Any, columns: Columns, separator: str) -> tuple[Any, Columns]:
-    """Return a batch and its columns with the fields of decoded values in place of the values.
+    """Replace the column of decoded values by a column for each of its fields. Return the batch and its columns.
 
-    A field that has the name of another column is decoded.NAME or decoded_NAME. Lists and maps stay as they are.
-    LoadError for two fields of one name.
+    A field of a nested struct is named like user.name or user_name. If another column has this name, it is decoded.NAME
+    or decoded_NAME. Lists and maps are not flattened. LoadError if two fields get the same name.
     """
     import pyarrow as pa
 
@@ -238,7 +242,10 @@ def flattened(batch: Any, columns: Columns, separator: str) -> tuple[Any, Column
 def _leaves(
     kind: Struct, array: Any, above: tuple[tuple[str, ...], ...]
 ) -> Iterator[tuple[Any, tuple[tuple[str, ...], ...], Any]]:
-    """Yield type, paths and array of each field that is no struct. The paths after the first are older ones."""
+    """Yield the type, paths and array of each field that is not a struct.
+
+    The first path is the current one. The others contain older names of fields.
+    """
     children = array.flatten()
     for number, field in enumerate(kind.fields):
         paths = tuple((*path, name) for path, name in itertools.product(above, (field.name, *field.aliases)))
@@ -254,5 +261,5 @@ def _named(path: tuple[str, ...], separator: str) -> str:
 
 
 def layouts_from_json(value: Mapping[str, Mapping[str, str]]) -> dict[str, Layout]:
-    """Parse layouts by topic."""
+    """Parse the layouts of topics from a manifest."""
     return {topic: Layout(**row) for topic, row in value.items()}

@@ -1,4 +1,6 @@
-"""Read the records that remain in a range of offsets after retention, truncation or the recreation of a topic.
+"""Read a range of offsets of which some records no longer exist.
+
+Records may be missing because of retention, truncation, or because the topic was recreated.
 
 Thread rule: the thread of the reader's Client.
 """
@@ -25,9 +27,10 @@ def what_is_left(
     topic_id: bytes | None,
     on_loss: Callable[[str], object],
 ) -> Iterator[Any]:
-    """Yield the record batches of [at, end) that still exist. `on_loss` gets a sentence for each part that is missing.
+    """Yield the existing records from offset `at` to before `end`, as record batches.
 
-    `reader` must include the column offset.
+    `on_loss` is called with a sentence for each part of the range that is missing. `reader` must include the column
+    `offset`.
     """
     while at < end:
         try:

@@ -1,17 +1,18 @@
-"""Write records that a load cannot use to a dead-letter topic, exactly once, like the load itself.
+"""Write records that a load cannot decode to a dead-letter topic, exactly once.
 
     task      bad rows ─▶ a file in staging ┐
     driver                                  ├─▶ _letters/ID/…, published with the change by its rename
               end offsets of the topic ─────┘        │
               then, one transaction per change: ─────▶ all its letters ─▶ committed ─▶ the files are removed
 
-A letter is a record for the dead-letter topic. Letters are written for exactly the records that the manifests skip. If
-a load dies after the rename, the next one finds the files of letters. It initializes the transactional id of that
-change, `kafkalite.load.ID`, which aborts a transaction that is still open. Then it searches the topic for the letters,
-from the end offsets at the time of publication: they were committed together or not at all. Read-committed consumers
-see each letter once.
+A commit of the load publishes files of its dead letters (the letters) together with the data files. Then all letters of
+the commit are sent in one transaction, and their files are removed. Read-committed consumers see each letter once.
 
-Thread rule: one thread at a time, that of the Client, while it holds the target's lock.
+If a load ends before the letters were sent, the next load finds their files. It initializes the transactional id of the
+commit, `kafkalite.load.ID`, which aborts an open transaction. Then it searches the topic for the first letter. The
+search starts at the end offsets that were stored at the commit. Either all letters were sent or none.
+
+Thread rule: one thread at a time, the thread of the Client, with the lock of the directory.
 """
 
 from __future__ import annotations
@@ -52,14 +53,17 @@ OVERHEAD: Final = 1024
 
 
 class LetterTopic(NamedTuple):
-    """The topic and group of a load's letters."""
+    """The dead-letter topic of a load, and the consumer group that the dead letters name."""
 
     name: str
     group: str = GROUP_NAME
 
 
 def prepare(client: Client, topic: LetterTopic) -> None:
-    """Create the topic if it does not exist, with unlimited retention and LogAppendTime, as in `kafkalite.failures`."""
+    """Create the dead-letter topic if it does not exist.
+
+    It gets unlimited retention and LogAppendTime, like the topics of `kafkalite.failures`.
+    """
     try:
         client.topic(topic.name)
     except UnknownTopicOrPartition:
@@ -70,9 +74,10 @@ def prepare(client: Client, topic: LetterTopic) -> None:
 def publish_with(
     storage: Storage, client: Client, topic: LetterTopic, files: Sequence[str]
 ) -> tuple[str, dict[str, str]]:
-    """Return the folder of a change's letters, and the current places of the files by their names in it.
+    """Prepare the dead letters of a commit. Return the folder to publish, and its files: new path → current path.
 
-    `about.json` is moved with them, so a folder that was not published has none.
+    `files` are the files of bad rows that tasks have written. The file `about.json` is moved last, so a folder without
+    it was not published.
     """
     folder = f"{LETTERS}/{uuid.uuid4().hex}"
     storage.make_folder(folder)
@@ -85,10 +90,10 @@ def publish_with(
 
 
 def deliver(storage: Storage, client: Client, fresh: str | None = None) -> int:
-    """Send the letters that are published and not sent yet, and return their number. Of folder `fresh` nothing was
-    sent.
+    """Send all published dead letters that were not sent yet. Return their number.
 
-    LoadError: the letters stay, and the next load sends them.
+    `fresh` is a folder whose letters were certainly not sent, so the topic is not searched for them. On LoadError, the
+    remaining letters are kept, and the next load sends them.
     """
     count = 0
     for name in storage.names(LETTERS):
@@ -109,7 +114,7 @@ def deliver(storage: Storage, client: Client, fresh: str | None = None) -> int:
 
 
 def _send(storage: Storage, client: Client, name: str, about: Mapping[str, Any], *, fresh: bool) -> int:
-    """Send the letters of a folder in one transaction, and return their number; 0 if it was committed before."""
+    """Send the dead letters of a folder in one transaction. Return their number; 0 if they were sent before."""
     topic = LetterTopic(about["topic"], about["group"])
     prepare(client, topic)
     numbers = client.partitions(topic.name)
@@ -133,7 +138,10 @@ def _send(storage: Storage, client: Client, name: str, about: Mapping[str, Any],
 
 
 def _was_sent(storage: Storage, client: Client, about: Mapping[str, Any]) -> bool:
-    """Return whether the topic has the first letter, at or after its end offsets at the publication."""
+    """Return whether the dead-letter topic contains the first letter of a commit.
+
+    The search starts at the end offsets that were stored with the letters.
+    """
     first = next(_bad_records(storage, about["files"]), None)
     if first is None:
         return True
@@ -159,7 +167,7 @@ def _was_sent(storage: Storage, client: Client, about: Mapping[str, Any]) -> boo
 
 
 def _rendered(storage: Storage, about: Mapping[str, Any], topic: LetterTopic, room: int) -> Iterator[list[Message]]:
-    """Yield the letters in parts."""
+    """Yield the dead letters as messages, in lists of at most SEND_MAX."""
     batch: list[Message] = []
     for message, exception, error, failed_ms in _bad_records(storage, about["files"]):
         rounds = dict(message.headers).get(REDRIVEN) or b"0"
@@ -186,7 +194,7 @@ def _rendered(storage: Storage, about: Mapping[str, Any], topic: LetterTopic, ro
 
 
 class BadRows:
-    """The file of one task's bad rows, in Arrow's stream format. It is created with the first row."""
+    """A file of the rows that one task could not decode, in Arrow's stream format. The first row creates it."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -195,8 +203,12 @@ class BadRows:
         self._writer: Any = None
 
     def add(self, batch: Any, exception: str, error_column: str) -> None:
-        """Add bad rows with topic, partition, offset and reason, and with key, value, timestamp and headers if
-        available."""
+        """Add the rows of a batch, with the exception's class name.
+
+        The column `error_column` has the reason of each row.
+
+        Rows must have topic, partition and offset. Missing columns of a record are written as null.
+        """
         import pyarrow as pa
 
         now_ms = time.time_ns() // 1_000_000
@@ -212,7 +224,7 @@ class BadRows:
         self._writer.write_batch(made)
 
     def close(self) -> str | None:
-        """Sync the file and return its place; None if there were no bad rows."""
+        """Sync the file to disk and return its full path; None if there were no bad rows."""
         if self._writer is None:
             return None
         self._writer.close()
@@ -220,14 +232,14 @@ class BadRows:
         return self._storage.place(self.name)
 
     def abandon(self) -> None:
-        """Remove the file after the task failed."""
+        """Remove the file, because the task failed."""
         if self._sink is not None:
             self._sink.close()
             self._storage.remove(self.name)
 
 
 def _schema_of(pa: Any) -> dict[str, Any]:
-    """Return the columns of a letter."""
+    """Return the columns of a record in a file of bad rows, with their Arrow types."""
     header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
     return {
         "topic": pa.string(),
@@ -242,7 +254,7 @@ def _schema_of(pa: Any) -> dict[str, Any]:
 
 
 def _column(batch: Any, name: str, kind: Any) -> Any:
-    """Return a column of a batch in its type, or nulls if it is missing."""
+    """Return a column of a batch, cast to a type; nulls if the batch lacks the column."""
     import pyarrow as pa
 
     if name not in batch.schema.names:
@@ -251,7 +263,7 @@ def _column(batch: Any, name: str, kind: Any) -> Any:
 
 
 def _bad_records(storage: Storage, files: Sequence[str]) -> Iterator[tuple[Message, str, str, int]]:
-    """Yield record, exception, reason and time (ms) of the bad rows in these files."""
+    """Yield (record, exception, reason, time in ms) for each row in these files of bad rows."""
     import pyarrow as pa
 
     for name in files:

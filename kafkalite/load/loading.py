@@ -1,13 +1,13 @@
-"""Run a load with any engine: read in rounds, commit each round, write dead letters, and return a summary.
+"""Run a load: read records, write files and commit, in rounds, until all records are loaded.
 
     plan ─▶ corrections ─▶ commit
          ─▶ round ─▶ engine: files in the staging folder ─▶ commit: files, positions, letters ─▶ the next round
 
-An engine (Spark's or the native one) is a function that writes the records of one round into files and returns the rows
-of `kafkalite.load.parquet.write`. It publishes nothing, so a crash in an engine leaves only unpublished files, which
-the next writer removes.
+An engine is a function that writes the records of one round into files, and returns the rows of
+`kafkalite.load.parquet.write`. There is a Spark engine and a native one. An engine publishes nothing. After a crash,
+the next writer removes its unpublished files.
 
-Thread rule: one thread at a time, that of the plan's Client.
+Thread rule: one thread at a time, the thread of the plan's Client.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ LOSSES: Final = ("fail", "skip")
 
 @dataclass(frozen=True)
 class Published:
-    """A published change: the number of its manifest, and what it adds."""
+    """A commit of a load: the number of its manifest, and what it adds."""
 
     number: int
     files: Sequence[DataFile]
@@ -55,18 +55,18 @@ class Published:
 
     @property
     def rows(self) -> int:
-        """Number of records."""
+        """The number of records in the files."""
         return sum(file.rows for file in self.files)
 
     @property
     def size(self) -> int:
-        """Bytes of the files."""
+        """The size of the files in bytes."""
         return sum(file.size for file in self.files)
 
 
 @dataclass
 class Summary:
-    """The result of a load. `lag`: offsets appended since the load determined its end."""
+    """The result of a load. `lag` is the number of offsets that were appended after the load had determined its end."""
 
     topics: list[str]
     rows: int = 0
@@ -83,7 +83,7 @@ class Summary:
     """One sentence for each loss that was skipped (on_data_loss="skip")."""
 
     def add(self, published: Published) -> None:
-        """Add a change."""
+        """Add the numbers of a commit."""
         self.rows += published.rows
         self.size += published.size
         self.files += len(published.files)
@@ -101,7 +101,10 @@ def run(
     partition_by: str | None = None,
     flatten: str | None = None,
 ) -> Summary:
-    """Load what the plan covers and the target lacks, one round at a time. LoadError, OptionError, KafkaError."""
+    """Load all records of the plan that the target lacks, with one commit per round. Return a summary.
+
+    LoadError, OptionError, KafkaError.
+    """
     began = time.monotonic()
     summary = Summary(plan.topics, losses=plan.losses)
     if letters is not None:
@@ -133,7 +136,10 @@ def run(
 def layouts_of(
     state: LoadState, topics: Iterable[str], partition_by: str | None, flatten: str | None, location: str
 ) -> dict[str, Layout]:
-    """Return the layout of each topic: as it was first loaded, or as wanted. LoadError if these differ."""
+    """Return the layout of each topic: the one of its first load, or else the one that the options select.
+
+    LoadError if the options contradict the layout of the first load.
+    """
     found = {}
     loaded = {file.topic for file in state.files.values()} | state.schemas.keys()
     for topic in topics:
@@ -154,7 +160,7 @@ def layouts_of(
 
 
 def new_layouts(target: Target, layouts: Mapping[str, Layout]) -> dict[str, Layout]:
-    """Return the layouts that a change has to publish."""
+    """Return the layouts to publish with a commit: those of new topics that are not laid out by hour."""
     known = target.state.layouts
     return {topic: layout for topic, layout in layouts.items() if topic not in known and layout != Layout()}
 
@@ -166,10 +172,10 @@ def publish_rows(
     letters: tuple[Client, LetterTopic] | None = None,
     source: Client | None = None,
 ) -> Published:
-    """Commit a change with the files that an engine wrote, and send letters. Under the target's lock.
+    """Commit the files that an engine wrote, and send the dead letters. The caller has the target's lock.
 
-    `rows` are those of `kafkalite.load.parquet.write`. `source` is the cluster of the records: it provides the marks of
-    the positions (leader epoch and batch). Without it, positions have no marks.
+    `rows` are the rows that `kafkalite.load.parquet.write` returned. `source` is the cluster of the records. It
+    provides the leader epoch and batch at each position, which later show whether the log was truncated.
     """
     added, staged, bad = [], {}, []
     tables: dict[str, Columns] = {}
@@ -214,7 +220,7 @@ def publish_rows(
 
 
 def joined(topic: str, one: Columns, other: Columns) -> Columns:
-    """Return a table's columns merged with those of a task. LoadError if they conflict."""
+    """Merge the columns that a task wrote into the columns of the topic. LoadError if they conflict."""
     columns, conflicts = merged(one, other)
     if conflicts:
         raise LoadError(f"the columns of {topic} conflict: {conflicts[0]}")
@@ -222,7 +228,7 @@ def joined(topic: str, one: Columns, other: Columns) -> Columns:
 
 
 def prefix_of(target: Target) -> str:
-    """Return the prefix of file names: the number of the change that publishes them."""
+    """Return the prefix of new file names. It contains the number of the commit that publishes them."""
     return f"part-{target.state.number + 1:08d}"
 
 
@@ -235,7 +241,7 @@ def require_settings(codec: str, file_size: int) -> None:
 
 
 def require_load(on_data_loss: str, commit_size: int) -> None:
-    """Raise ValueError for invalid settings of a load."""
+    """Raise ValueError for an invalid `on_data_loss` or `commit_size`."""
     if on_data_loss not in LOSSES or commit_size < 1:
         raise ValueError(
             f"on_data_loss must be {' or '.join(LOSSES)} (not {on_data_loss!r}), and commit_size above 0 "

@@ -1,6 +1,6 @@
 """Store loaded files in a local directory, or in a network file system with atomic rename and flock.
 
-Thread rule: as in kafkalite.load.storage.
+Thread rule: one thread at a time, as in kafkalite.load.storage.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LOCK_POLL_S: Final = 0.05
 
 
 class LocalDisk:
-    """A local directory as a Storage."""
+    """A Storage in a local directory."""
 
     keeps_turns = True
 
@@ -113,7 +113,7 @@ class LocalDisk:
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync the names in a folder to disk."""
+    """Sync a directory to disk, so that new names in it survive a power failure."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Publish the files and offsets of a load together: one rename of a manifest makes both visible.
+"""Publish the files and offsets of a load together, by renaming one file: the manifest.
 
     target/
       _manifests/00000000000000000007.json            the 8th change: files added and removed, and new offsets
@@ -8,15 +8,17 @@
       _staging/ID/...                                 files that are being written
       topic=clicks/date=2026-11-21/hour=19/part-00000007-....parquet
 
-A change writes pending-ID.json, moves the files to their places, and renames pending-ID.json to the next number.
-Readers of manifests see all of it or nothing. After a crash, the next writer renames the pending change to another ID,
-undoes it, and empties _staging. In HDFS a writer may lose the lock without noticing. It then finds its pending change
-gone, or the number taken, so what it wrote is not published. Spark, pyarrow and Hive ignore names that begin with "_",
-so they see only data.
+A commit writes pending-ID.json, moves the files to their folders, and renames pending-ID.json to the next number.
+Readers of manifests see either the whole change or nothing. Spark, pyarrow and Hive ignore names that begin with "_",
+so they see only data files.
 
-`kafkalite.load.storage` defines where a target can be. Object stores are excluded, because they have no rename.
+After a crash, the next writer renames the pending file, undoes its change, and empties _staging. In HDFS, a writer may
+lose the lock without noticing. Its commit then fails, because its pending file is gone or the number is already used.
 
-Thread rule: an object belongs to one thread at a time. Several objects, in any processes, take turns by the lock.
+`kafkalite.load.storage` describes the file systems that a target can use. Object stores have no rename, so they are not
+supported.
+
+Thread rule: one thread at a time per object. A lock serializes the writers in all processes.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ LOCK_TIMEOUT_S: Final = 600.0
 
 
 class PartitionShare(NamedTuple):
-    """A file's records of one partition: their number, and the first and last offset."""
+    """The records of one partition in a file: their number, and the first and last offset."""
 
     rows: int
     first: int
@@ -62,8 +64,11 @@ class PartitionShare(NamedTuple):
 
 
 class DataFile(NamedTuple):
-    """A file of one topic and hour. `path` is relative to the target. Times in us since 1970; None without
-    timestamps."""
+    """A file of one topic and hour.
+
+    `path` is relative to the target. `time_min` and `time_max` are in microseconds since 1970, or None if no record has
+    a valid timestamp.
+    """
 
     path: str
     topic: str
@@ -84,7 +89,7 @@ class DataFile(NamedTuple):
         return f"topic={self.topic}/{self.place}" if self.place else folder_of(self.topic, self.date, self.hour)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the entry in a manifest."""
+        """Return the file as a manifest describes it."""
         partitions = {str(number): list(share) for number, share in sorted(self.partitions.items())}
         value = {**self._asdict(), "partitions": partitions}
         if self.place is None:
@@ -93,14 +98,14 @@ class DataFile(NamedTuple):
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> DataFile:
-        """Parse the result of `to_json`."""
+        """Parse the JSON that `to_json` returns."""
         partitions = {int(number): PartitionShare(*share) for number, share in value["partitions"].items()}
         return cls(**{**value, "partitions": partitions})
 
 
 @dataclass(frozen=True)
 class Change:
-    """The content of one manifest. `positions` are the next offsets of the partitions that advanced."""
+    """The content of one manifest. `positions` has the next offset to load of each partition that advanced."""
 
     kind: str
     """load or compaction."""
@@ -122,7 +127,7 @@ class Change:
     """Topic → its layout, for topics that are loaded first and not laid out by hour."""
 
     def to_json(self, number: int) -> dict[str, Any]:
-        """Return the manifest with this number."""
+        """Return the content of the manifest with this number."""
         return {
             "format": FORMAT,
             "number": number,
@@ -143,7 +148,7 @@ class Change:
 
 @dataclass
 class LoadState:
-    """The combined state of all manifests. `number` is the last one's, -1 if there is none."""
+    """The combined state of all manifests. `number` is that of the last manifest, or -1 if there is none."""
 
     number: int = -1
     files: dict[str, DataFile] = field(default_factory=dict)
@@ -180,7 +185,7 @@ class LoadState:
         )
 
     def apply(self, value: Mapping[str, Any]) -> None:
-        """Apply a manifest to the state."""
+        """Update the state with the content of the next manifest."""
         added = [DataFile.from_json(row) for row in value["add"]]
         for path in value["remove"]:
             del self.files[path]
@@ -202,7 +207,7 @@ class LoadState:
         self.number = value["number"]
 
     def to_json(self) -> dict[str, Any]:
-        """Return a snapshot."""
+        """Return the content of a snapshot."""
         return {
             "format": FORMAT,
             "number": self.number,
@@ -219,7 +224,7 @@ class LoadState:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> LoadState:
-        """Parse the result of `to_json`."""
+        """Parse the content of a snapshot."""
         files = [DataFile.from_json(row) for row in value["files"]]
         return cls(
             value["number"],
@@ -236,7 +241,7 @@ class LoadState:
 
 
 def marks_to_json(marks: Mapping[TopicPartition, Position]) -> dict[str, dict[str, list[int]]]:
-    """Return marks as {"topic": {"0": [offset, leader epoch, first offset of the batch, its CRC]}}."""
+    """Return marks as JSON: {"topic": {"0": [offset, leader epoch, first offset of the batch, its CRC]}}."""
     found: dict[str, dict[str, list[int]]] = {}
     for key in sorted(marks):
         found.setdefault(key.topic, {})[str(key.partition)] = [marks[key].offset, *marks[key].mark]
@@ -244,7 +249,7 @@ def marks_to_json(marks: Mapping[TopicPartition, Position]) -> dict[str, dict[st
 
 
 def marks_from_json(value: Mapping[str, Mapping[str, Sequence[int]]]) -> dict[TopicPartition, Position]:
-    """Parse the result of `marks_to_json`. Older releases wrote none."""
+    """Parse the JSON that `marks_to_json` returns."""
     return {
         TopicPartition(topic, int(partition)): Position(numbers[0], Mark(*numbers[1:]))
         for topic, rows in value.items()
@@ -253,7 +258,7 @@ def marks_from_json(value: Mapping[str, Mapping[str, Sequence[int]]]) -> dict[To
 
 
 class Target:
-    """A directory of loaded data: see the module. `state` is as of the last `refresh`."""
+    """A directory of loaded data. `state` is the state at the last `refresh` or `commit`."""
 
     def __init__(self, path: str | os.PathLike[str] | Storage, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> None:
         self.storage = storage_of(path)
@@ -269,12 +274,12 @@ class Target:
         return self.storage.exists(MANIFESTS)
 
     def require(self) -> None:
-        """Raise LoadError if nothing was ever loaded."""
+        """Raise LoadError if no load into the target was ever attempted."""
         if not self.exists:
             raise LoadError(f"nothing has been loaded into {self.location} yet")
 
     def refresh(self) -> LoadState:
-        """Return the current state. LoadError for invalid manifests."""
+        """Read new manifests and return the current state. LoadError if manifests are damaged or missing."""
         for attempt in range(READ_ATTEMPTS):
             try:
                 self.state = self._newer(self.state.copy() if attempt == 0 else LoadState())
@@ -284,7 +289,7 @@ class Target:
         raise LoadError(f"{self._shown()}: manifests are missing")
 
     def _shown(self, name: str = "") -> str:
-        """Return the name of a manifest file for messages."""
+        """Return the full path of a manifest for error messages."""
         return f"{self.location}/{MANIFESTS}/{name}".rstrip("/")
 
     def _newer(self, state: LoadState) -> LoadState:
@@ -305,7 +310,10 @@ class Target:
         return state
 
     def changes(self, after: int = -1) -> list[dict[str, Any]]:
-        """Return the existing manifests of changes after this number, in order. LoadError for a damaged one."""
+        """Return the content of all kept manifests with a number above `after`, in order.
+
+        LoadError if one is damaged.
+        """
         for _ in range(READ_ATTEMPTS):
             names = [name for name in self.storage.names(MANIFESTS) if is_change(name)]
             with contextlib.suppress(FileNotFoundError):  # deleted between listing and reading
@@ -326,8 +334,10 @@ class Target:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[str]:
-        """Hold the target's lock. Undo what a crash left, refresh `state`, and yield a new folder for files to write.
-        LoadError if another writer does not finish.
+        """Return a context with the target's lock, whose value is a new folder for files to write.
+
+        It first undoes what a crash left behind, and refreshes `state`. LoadError if another writer keeps the lock too
+        long.
         """
         self.storage.make_folder(MANIFESTS)
         with self.storage.turn(f"{MANIFESTS}/{LOCK}", self._lock_timeout_s):
@@ -340,7 +350,7 @@ class Target:
                 self.storage.remove_folder(staging)
 
     def _recover(self) -> None:
-        """Undo an incomplete change, and delete files that are no longer needed. Under the lock."""
+        """Undo an incomplete change, and delete files that are no longer needed. The caller has the lock."""
         names = self.storage.names(MANIFESTS)
         taken = [self._take(name) for name in names if is_pending(name)]
         self.storage.remove_folder(STAGING)
@@ -359,7 +369,10 @@ class Target:
         self._remove_doomed()
 
     def _take(self, name: str) -> str | None:
-        """Rename another writer's pending change, so that it cannot publish it. None if it was faster."""
+        """Rename another writer's pending file, so that it can no longer publish its change.
+
+        Return the new name; None if the other writer has renamed the file first.
+        """
         mine = f"{PENDING}-{uuid.uuid4().hex}.json"
         try:
             self.storage.move(f"{MANIFESTS}/{name}", f"{MANIFESTS}/{mine}")
@@ -368,9 +381,10 @@ class Target:
         return mine
 
     def commit(self, change: Change, staged: Mapping[str, str], letters: Mapping[str, str] | None = None) -> int:
-        """Publish a change and return its number. `staged` has the current place of each file by path. Under the lock.
+        """Publish a change and return its number. The caller has the lock.
 
-        `letters` has the places of letter files, by name in the change's folder of letters.
+        `staged` maps the path of each new file to its current path. `letters` does the same for files of dead letters.
+        LoadError if another writer has taken over.
         """
         number = self.state.number + 1
         pending = f"{PENDING}-{uuid.uuid4().hex}.json"
@@ -409,7 +423,7 @@ class Target:
             del self.state.doomed[path]
 
     def _snapshot(self) -> None:
-        """Write the state into one file, and delete manifests that neither it nor the previous snapshot needs."""
+        """Write a snapshot of the state. Delete manifests that neither this nor the previous snapshot needs."""
         self._put(f"{self.state.number:020d}{SNAPSHOT}", self.state.to_json())
         before = self.state.number - SNAPSHOT_EVERY
         for name in self.storage.names(MANIFESTS):
@@ -420,12 +434,12 @@ class Target:
 
 
 def is_change(name: str) -> bool:
-    """Return whether a file of _manifests is a manifest."""
+    """Return whether a file in the folder `_manifests` is a published manifest."""
     return name.endswith(".json") and name.removesuffix(".json").isdigit()
 
 
 def is_pending(name: str) -> bool:
-    """Return whether a file of _manifests is a change in progress."""
+    """Return whether a file in the folder `_manifests` is a change in progress."""
     return name.startswith(PENDING) and name.endswith(".json")
 
 

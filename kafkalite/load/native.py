@@ -1,10 +1,10 @@
-"""Load topics into Parquet files in this process, without Spark and a JVM: the native engine.
+"""Load topics into Parquet files in this process, without Spark and a JVM (the native engine).
 
     LoadRound ─▶ ColumnReader, a partition at a time ─▶ [decode values] ─▶ kafkalite.load.parquet.write
 
-Directories, manifests and commits are those of the Spark engine, so each engine continues what the other loaded.
+The native engine uses the same directories and manifests as the Spark engine. Each can continue a load of the other.
 
-Thread rule: one thread at a time, that of the Client.
+Thread rule: one thread at a time, the thread of the Client.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SIZE_MAX: Final = 16 * 1024 * 1024
 
 
 class Values(Protocol):
-    """Decoder of the values in record batches."""
+    """A decoder of the values in record batches."""
 
     aside: Mapping[str, str]
     """Column → exception: a row with a value in this column is a dead letter (kafkalite.load.letters)."""
@@ -73,22 +73,24 @@ def load(
     partition_by: str | None = None,
     flatten: str | None = None,
 ) -> Summary:
-    """Load the records that the topics hold now and `path` does not, and return a Summary.
+    """Load the records of topics that are not yet in `path`, up to the current ends. Return a Summary.
 
-    Set either `bootstrap_servers` or `client`.
+    `bootstrap_servers`, or `client`     the cluster; set exactly one of them
+    `topics`, or `pattern`               the names of topics, or a regular expression that matches whole names
+    `starting`                           where to start in partitions that were never loaded: "earliest", "latest",
+                                         offsets as in Spark's startingOffsets, or a number: the first record with at
+                                         least this timestamp, in ms since 1970
+    `commit_size`                        approximate bytes per commit
+    `values`                             a decoder of the records' values
+    `dead_letters`                       the topic for records that `values` cannot decode; they are written there exactly
+                                         once and not to the files
+    `on_data_loss`                       if records no longer exist: "fail", or "skip" to continue without them
+    `partition_by`                       "hour" (default), "day" or a column of decoded values
+    `flatten`                            "." or "_": fields of decoded values become columns user.name or user_name
 
-    `topics`       topic names; or `pattern`, a regular expression for whole names
-    `starting`     where partitions start that were never loaded: "earliest", "latest", offsets as in Spark's
-                   startingOffsets, or a number: the first record with at least this timestamp (ms since 1970)
-    `commit_size`  approximate bytes to publish at a time
-    `dead_letters` topic for the records that `values` cannot decode. They are written there exactly once, instead of to
-                   the files
-    `on_data_loss` "fail", or "skip" to continue if records to load no longer exist
-    `partition_by` "hour" (default), "day" or a column of decoded values (kafkalite.load.layout)
-    `flatten`      "." or "_": fields of decoded values become columns such as user.name or user_name. A topic keeps
-                   both options of its first load
+    A topic keeps the options `partition_by` and `flatten` of its first load.
 
-    Errors: LoadError if the load cannot continue, OptionError, KafkaError, ClientError.
+    LoadError if the load cannot continue, OptionError, KafkaError, ClientError.
     """
     require_settings(codec, file_size)
     require_load(on_data_loss, commit_size)
@@ -128,7 +130,10 @@ def _given(client: Client | None) -> Client:
 
 
 def subscription_of(topics: Sequence[str], pattern: str | None) -> Subscription:
-    """Return the topics of a load. ValueError unless exactly one of the two is set; OptionError."""
+    """Return the subscription for topic names or a pattern.
+
+    ValueError unless exactly one of them is set. OptionError for an invalid name or pattern.
+    """
     if bool(topics) == (pattern is not None):
         raise ValueError("set either topics or pattern")
     if pattern is None:
@@ -143,7 +148,10 @@ def subscription_of(topics: Sequence[str], pattern: str | None) -> Subscription:
 
 
 def written(plan: LoadPlan, part: LoadRound, writing: Writing, values: Values | None) -> list[str]:
-    """Write the records of a round into files in the staging folder. Return the rows of `write`."""
+    """Write the records of a round into files in the staging folder.
+
+    Return the rows of `kafkalite.load.parquet.write`.
+    """
     batches = records_of(plan, part)
     if values is not None:
         batches = map(values.decoded, batches)
@@ -152,9 +160,10 @@ def written(plan: LoadPlan, part: LoadRound, writing: Writing, values: Values | 
 
 
 def records_of(plan: LoadPlan, part: LoadRound) -> Iterator[Any]:
-    """Yield the record batches of a round, one partition at a time, with the columns of `format("kafkalite")`.
+    """Yield the records of a round as Arrow record batches, one partition at a time.
 
-    LoadError for missing records, unless the load skips them: then the plan's `losses` name them.
+    The columns are those of Spark's `format("kafkalite")`. If records are missing, LoadError, or with
+    on_data_loss="skip" an entry in the plan's `losses`.
     """
     reader = ColumnReader(
         plan.client, isolation_level=plan.source.isolation_level, rows_max=ROWS_MAX, size_max=SIZE_MAX
@@ -170,7 +179,7 @@ def records_of(plan: LoadPlan, part: LoadRound) -> Iterator[Any]:
 
 
 def whole(reader: ColumnReader, key: TopicPartition, start: int, end: int, topic_id: bytes | None) -> Iterator[Any]:
-    """Yield the record batches of a range. LoadError if a part of it is missing."""
+    """Yield the records of a range as record batches. LoadError if a part of the range is missing."""
     try:
         yield from reader.read(key.topic, key.partition, start, end, topic_id=topic_id)
     except (OffsetOutOfRange, InconsistentTopicId, UnknownTopicOrPartition) as error:

@@ -1,10 +1,12 @@
-"""Write Arrow record batches into Parquet files of bounded size, each with the records of one topic and folder.
+"""Write Arrow record batches into Parquet files, each with the records of one topic and folder.
 
     batches of a task ─▶ parts of one topic and partition ─▶ of one folder ─▶ buffers of ≤ 64 MiB ─▶ row groups ─▶ files
                          fit into the topic's columns                     └▶ a row per file: its entry in a manifest
 
-If Spark repeats a task, the task writes its files again under other names. Only the files of the attempt that the
-driver accepts are published. The columns of a file's path (kafkalite.load.layout) are not in the file, as in Hive.
+The size of files is limited. As in Hive, a column in the path of a file (kafkalite.load.layout) is not in the file.
+
+If Spark repeats a task, it writes its files again under other names. Only the files of the attempt that the driver
+accepts are published.
 
 Thread rule: functions; a FileSet belongs to one task.
 """
@@ -67,7 +69,7 @@ columns of the files by topic (kafkalite.load.columns)."""
 
 
 class Writing(NamedTuple):
-    """Settings that all tasks of a load share."""
+    """The settings that all tasks of a load share."""
 
     staging: str
     """The path of the folder that tasks write into."""
@@ -94,7 +96,7 @@ class Writing(NamedTuple):
 
 
 class FilePart(NamedTuple):
-    """Rows of one topic, partition and folder, in order."""
+    """Rows of one topic and partition in order of their offsets. Later steps split them by folder."""
 
     topic: str
     partition: int
@@ -106,7 +108,10 @@ class FilePart(NamedTuple):
 
 
 def write(writing: Writing, batches: Iterator[Any]) -> Iterator[Any]:
-    """Write batches to files, and yield a row for each file, for mapInArrow. LoadError, also for a failed write."""
+    """Write batches to Parquet files. Yield a record batch that describes the files, for Spark's mapInArrow.
+
+    LoadError if a record cannot be loaded or a file cannot be written.
+    """
     import pyarrow as pa
 
     files = FileSet(writing)
@@ -140,7 +145,7 @@ def write(writing: Writing, batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def parts_of(batch: Any) -> Iterator[FilePart]:
-    """Split a batch by topic and partition. LoadError for a row without topic, partition or offset."""
+    """Split a batch by topic and partition. LoadError if a row has no topic, partition or offset."""
     if not batch.num_rows:
         return
     for name in NEEDED[:3]:
@@ -152,7 +157,7 @@ def parts_of(batch: Any) -> Iterator[FilePart]:
 
 
 def placed_parts(part: FilePart, layout: Layout) -> Iterator[FilePart]:
-    """Split a part by folder."""
+    """Split a part by the folders of its rows."""
     if not part.batch.num_rows:
         return
     keys, values = keys_of(layout, part.topic, part.batch)
@@ -161,7 +166,10 @@ def placed_parts(part: FilePart, layout: Layout) -> Iterator[FilePart]:
 
 
 def runs_of(batch: Any, *keys: Any) -> Iterator[tuple[int, Any]]:
-    """Yield the rows with equal keys, in order, with the first of their keys."""
+    """Group the rows of a batch by `keys`.
+
+    Yield the first key of each group and its rows, in order of their offsets.
+    """
     changes = np.logical_or.reduce([np.diff(each) != 0 for each in keys])
     if changes.any():
         order = np.lexsort(keys[::-1])  # stable: offsets stay in order
@@ -174,7 +182,7 @@ def runs_of(batch: Any, *keys: Any) -> Iterator[tuple[int, Any]]:
 
 
 def kept(part: FilePart, writing: Writing) -> FilePart:
-    """Return a part without records that are loaded already. LoadError if there are some and `skips` is not set."""
+    """Remove records that are loaded already. LoadError if there are such records and `writing.skips` is not set."""
     loaded = writing.loaded.get((part.topic, part.partition))
     if loaded is None:
         return part
@@ -194,7 +202,10 @@ def kept(part: FilePart, writing: Writing) -> FilePart:
 def set_aside(
     part: FilePart, writing: Writing, bad: BadRows, reached: dict[tuple[str, int], tuple[int, int]]
 ) -> FilePart:
-    """Return a part without its bad rows, which are added to `bad`."""
+    """Move the bad rows of a part to `bad`. Return the other rows.
+
+    `reached` is updated with the offset after the last bad row of the partition, and the number of its bad rows.
+    """
     import pyarrow.compute as pc
 
     for column, exception in writing.aside.items():
@@ -211,7 +222,10 @@ def set_aside(
 
 
 def without_value(part: FilePart, writing: Writing) -> FilePart:
-    """Return a part without the values that were decoded, if the files have none."""
+    """Set the column `value` to null, except in bad rows. Does nothing unless `writing.drops_values` is set.
+
+    The other columns have the decoded values.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -227,7 +241,7 @@ def without_value(part: FilePart, writing: Writing) -> FilePart:
 
 
 class TableFit:
-    """Convert records to the columns of their table, and add new columns to it. `tables` has the columns by topic."""
+    """The current columns of the topics, to which records are converted. New columns of records are added."""
 
     def __init__(self, writing: Writing) -> None:
         self._writing = writing
@@ -238,9 +252,10 @@ class TableFit:
         self.tables: dict[str, Columns] = {}
 
     def checked(self, part: FilePart) -> FilePart:
-        """Return the part with the reason in its column of errors for each value that does not fit into the table.
+        """Check that the values of a part fit into the topic's columns.
 
-        LoadError names the first such record if there is no column for the reason.
+        A value that does not fit becomes null, and the reason is in the column of errors. LoadError if there is no such
+        column.
         """
         import pyarrow.compute as pc
 
@@ -280,14 +295,14 @@ class TableFit:
         return part._replace(batch=batch)
 
     def layout(self, topic: str) -> Layout:
-        """Return a topic's layout."""
+        """Return the layout of a topic."""
         return self._writing.layouts.get(topic, BY_HOUR)
 
     def _known(self, topic: str) -> Columns:
         return self.tables.get(topic, self._writing.tables.get(topic, ()))
 
     def part(self, part: FilePart) -> FilePart:
-        """Return the rows with the table's columns, without those of the path."""
+        """Convert a checked part to the columns of the topic's files. New columns are added to the topic."""
         names = [name for name in part.batch.schema.names if name != "topic"]
         batch = part.batch.select(names)
         key = (part.topic, batch.schema)
@@ -310,7 +325,7 @@ class TableFit:
 
 
 class OpenFile:
-    """An unfinished file of one topic and folder. `place` as in a DataFile: date, hour, folder."""
+    """An unfinished file of one topic and folder. `place` is (date, hour, folder), as in a DataFile."""
 
     def __init__(
         self,
@@ -338,11 +353,15 @@ class OpenFile:
 
     @property
     def size(self) -> int:
-        """Upper bound of the file's bytes: buffered rows count uncompressed."""
+        """The maximum size of the file in bytes; buffered rows count uncompressed."""
         return self._sink.tell() + self.waiting_size
 
     def add(self, part: FilePart, batch: Any, size: int) -> None:
-        """Add rows of a part. `batch` has the same rows as `part.batch`."""
+        """Buffer rows of a part.
+
+        `batch` has the columns of the file. `part.batch` has the same rows with their offsets and timestamps. `size` is
+        the size of `batch` in bytes.
+        """
         self._waiting.append(batch)
         self.waiting_size += size
         self._rows += batch.num_rows
@@ -358,7 +377,7 @@ class OpenFile:
             self._times = min(first, int(times.min())), max(last, int(times.max()))
 
     def flush(self) -> None:
-        """Write the buffered rows as a row group."""
+        """Write the buffered rows as one row group."""
         import pyarrow as pa
 
         if self._waiting:
@@ -367,7 +386,7 @@ class OpenFile:
             self._waiting, self.waiting_size = [], 0
 
     def close(self) -> DataFile:
-        """Finish and sync the file."""
+        """Finish the file and sync it to disk. Return its description for a manifest."""
         self.flush()
         self._writer.close()
         size = self._sink.tell()
@@ -378,7 +397,7 @@ class OpenFile:
         return DataFile(place, self._topic, date, hour, self._rows, size, self._partitions, first, last, folder)
 
     def abandon(self) -> None:
-        """Remove the file after the task failed."""
+        """Remove the file, because the task failed."""
         with contextlib.suppress(Exception):  # the disk may be full; the writer must not retry when it is collected
             self._writer.close()
         with contextlib.suppress(OSError):
@@ -387,7 +406,7 @@ class OpenFile:
 
 
 class FileSet:
-    """The open files of a task: see the module."""
+    """The files that a task writes. Their number and their buffered bytes are limited."""
 
     def __init__(self, writing: Writing) -> None:
         self._writing = writing
@@ -400,7 +419,7 @@ class FileSet:
         self._waiting_size = 0
 
     def add(self, part: FilePart) -> None:
-        """Add rows to their file, without the columns that are in its path."""
+        """Add the rows of a part to the file of its topic and folder."""
         whole = part.batch
         if not whole.num_rows:
             return
@@ -421,8 +440,10 @@ class FileSet:
         file.flush()
 
     def _file_for(self, topic: str, place: Place, size: int, schema: Any) -> OpenFile:
-        """Return the file for this many more bytes; a new one if they would make it too large, or have other
-        columns."""
+        """Return the open file of a topic and folder for `size` more bytes.
+
+        A new file is opened if the current one would become too large, or has other columns.
+        """
         found = self._open.get((topic, place))
         if found is not None and found.schema != schema:
             self._close((topic, place))
@@ -452,12 +473,12 @@ class FileSet:
         del self._open[key]
 
     def close(self) -> list[DataFile]:
-        """Close all files and return them."""
+        """Close all files and return their descriptions."""
         for key in list(self._open):
             self._close(key)
         return self._done
 
     def abandon(self) -> None:
-        """Remove the open files. Finished ones are removed with the staging folder."""
+        """Remove the open files. Closed files are removed with the staging folder."""
         for file in self._open.values():
             file.abandon()

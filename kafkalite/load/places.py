@@ -1,4 +1,7 @@
-"""Return the storage for a path: a local directory or HDFS. Pure functions; any thread."""
+"""Select the storage for the path of a load: a local directory or HDFS.
+
+Thread rule: pure functions; any thread.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 def refuse_url(path: str | os.PathLike[str]) -> None:
-    """Raise LoadError for s3://bucket and other URLs, even if `Path` has merged their slashes."""
+    """Raise LoadError for a URL other than WebHDFS, such as s3://bucket.
+
+    Also finds URLs that `Path` has changed to s3:/bucket.
+    """
     place = os.fspath(path)
     if is_webhdfs(place):
         parsed(place)
@@ -29,7 +35,7 @@ def refuse_url(path: str | os.PathLike[str]) -> None:
 
 
 def storage_of(place: str | os.PathLike[str] | Storage) -> Storage:
-    """Return the storage of a path. LoadError for a path that cannot be written to."""
+    """Return the storage for a path. LoadError if the path is a URL that is not supported."""
     if not isinstance(place, str | os.PathLike):
         return place
     refuse_url(place)

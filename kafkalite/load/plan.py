@@ -1,11 +1,10 @@
-"""Plan the rounds of a load, which together read from the manifests' positions to the ends of the topics.
+"""Plan the rounds of a load: from the offsets that are already loaded to the current ends of the partitions.
 
     topics ─▶ ends, fixed when the plan is created
     manifests' positions ─▶ starts ─▶ do they still exist? ─▶ up to `commit_size` bytes ─▶ a LoadRound for an engine
 
-If retention has deleted the records at a position, or the topic was recreated, some records can no longer be loaded.
-With on_data_loss="fail" the load then fails. With "skip" it moves the position to records that exist, and reports the
-loss in the summary.
+Some records may no longer exist, because of retention or because the topic was recreated. With on_data_loss="fail", the
+load then fails. With "skip", it continues at existing records, and its summary reports the loss.
 
 Thread rule: one thread at a time.
 """
@@ -55,7 +54,7 @@ class LoadSource:
 
 
 class LoadRound(NamedTuple):
-    """One round of a load: offsets from `starts` to before `ends`, and their approximate bytes on the wire."""
+    """One round of a load: the offsets from `starts` to before `ends`. `size` is their approximate size in bytes."""
 
     starts: dict[TopicPartition, int]
     ends: dict[TopicPartition, int]
@@ -65,7 +64,7 @@ class LoadRound(NamedTuple):
 
 
 class LoadPlan:
-    """The plan of one load: see the module. `losses` are sentences about what was skipped."""
+    """The plan of one load. `losses` has a sentence for each loss of records that the load skipped."""
 
     def __init__(self, client: Client, source: LoadSource, *, commit_size: int) -> None:
         self.client = client
@@ -81,21 +80,21 @@ class LoadPlan:
 
     @property
     def topics(self) -> list[str]:
-        """The topics to load."""
+        """The names of the topics to load."""
         return sorted({key.topic for key in self._keys})
 
     def _latest(self) -> dict[TopicPartition, int]:
         return Offsets(self.client, self._isolation)(dict.fromkeys(self._keys, OFFSET_LATEST))
 
     def lags(self, positions: Mapping[TopicPartition, int]) -> dict[str, int]:
-        """Return the lag by topic: the offsets between the loaded positions and the current ends."""
+        """Return the lag of each topic: the number of offsets from the loaded positions to the current ends."""
         found = dict.fromkeys(self.topics, 0)
         for key, end in self._latest().items():
             found[key.topic] += max(0, end - positions.get(key, 0))
         return found
 
     def following(self, state: LoadState) -> LoadRound | None:
-        """Return the next round, or None if all is loaded. `state` includes the change of `corrections`."""
+        """Return the next round; None if all is loaded. The changes of `corrections` must already be in `state`."""
         starts = {key: state.positions[key] for key in self._keys}
         ends = {key: end for key, end in self._bounds.items() if starts[key] < end}
         if not ends:
@@ -103,10 +102,10 @@ class LoadPlan:
         return self._round_within(starts, ends)
 
     def corrections(self, state: LoadState) -> Change | None:
-        """Return the change of positions to publish before the first round, or None. LoadError, OptionError.
+        """Return changes of positions to commit before the first round; None if there are none. LoadError, OptionError.
 
-        It adds the starts of new partitions, and new positions where the records after a position no longer exist. It
-        is published separately, so that it also covers partitions without records to read.
+        The changes are the starts of new partitions, and new positions where records no longer exist. They have a
+        separate commit, because a partition may have no records to read.
         """
         look_up = Offsets(self.client, self._isolation)
         known = [key for key in self._keys if key in state.positions]
@@ -125,7 +124,7 @@ class LoadPlan:
         return Change("load", positions=found, topic_ids=ids, marks=marks_at(self.client, found))
 
     def _parted(self, known: list[TopicPartition], state: LoadState) -> dict[TopicPartition, Divergence]:
-        """Return the partitions whose log has a different history than what was loaded."""
+        """Return the partitions whose log differs from what was loaded, because it was truncated or restored."""
         marks = {key: state.marks[key] for key in known if key in state.marks}
         kept = {key: mark for key, mark in marks.items() if mark.offset == state.positions[key]}
         return {found.partition: found for found in find_divergences(self.client, kept)}
@@ -145,7 +144,10 @@ class LoadPlan:
     def _checked(
         self, key: TopicPartition, earliest: int, latest: int, state: LoadState, parted: Divergence | None
     ) -> int:
-        """Return a position, or where to continue if the records after it are missing."""
+        """Return the position of a partition, or where to continue if the records there no longer exist.
+
+        LoadError if they no longer exist and the load must not skip records.
+        """
         position = state.positions[key]
         then, now = state.topic_ids.get(key.topic), self.topic_ids.get(key.topic)
         if then is not None and now is not None and then != now:
@@ -173,7 +175,7 @@ class LoadPlan:
             self.losses.append(why)
 
     def _round_within(self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> LoadRound:
-        """Return the first part of these ranges with about `commit_size` bytes in total."""
+        """Return a round with the first part of these ranges, of about `commit_size` bytes in total."""
         target = max(self._commit_size // 16, ESTIMATE_PIECE)
         found = {}
         for key in sorted(ends):
@@ -195,9 +197,9 @@ class LoadPlan:
 
 
 def starting_bound(starting: str | int) -> OffsetBound:
-    """Return the start of partitions that were never loaded: a word or JSON as in startingOffsets, or ms since 1970.
+    """Return where to start in partitions that were never loaded.
 
-    Unlike a batch query, a load may start at the latest offset. OptionError.
+    `starting` is "earliest", "latest", JSON as in Spark's startingOffsets, or a time in ms since 1970. OptionError.
     """
     if isinstance(starting, int):
         return OffsetBound(timestamps=starting)

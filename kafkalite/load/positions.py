@@ -1,7 +1,8 @@
-"""Convert positions to JSON: {"topic": {"0": 17}}, with the same text for the same positions.
+"""Convert positions (offsets by partition) to and from JSON: {"topic": {"0": 17}}.
 
-The text must be the same because Spark compares the offsets of a stream as text, and people compare manifests. Pure
-functions; any thread.
+Equal positions always have the same text. Spark requires this, because it compares the offsets of a stream as text.
+
+Thread rule: pure functions; any thread.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ INT32_MAX: Final = 2**31 - 1
 
 
 def to_json(positions: Positions) -> dict[str, dict[str, int]]:
-    """Return {"topic": {"0": 17}} with topics sorted by name and partitions by number."""
+    """Return positions as {"topic": {"0": 17}}, sorted by topic and partition."""
     found: dict[str, dict[str, int]] = {}
     for key in sorted(positions):
         found.setdefault(key.topic, {})[str(key.partition)] = positions[key]
@@ -27,7 +28,7 @@ def to_json(positions: Positions) -> dict[str, dict[str, int]]:
 
 
 def from_json(value: Mapping[str, Any]) -> dict[TopicPartition, int]:
-    """Parse the result of `to_json`, in any order. ValueError for anything else."""
+    """Parse positions from {"topic": {"0": 17}}. ValueError if `value` has another form."""
     found = {}
     for topic, numbers in value.items():
         if not isinstance(numbers, dict):

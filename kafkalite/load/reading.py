@@ -1,9 +1,12 @@
-"""Read loaded data as a pyarrow dataset, with one schema for all files of a topic. Needs neither Spark nor a broker.
+"""Read loaded data as a pyarrow dataset, with one schema for all files of a topic.
 
-    manifests ─▶ files, columns ─▶ pyarrow.dataset: null or a wider type if a file is older than a column
+    manifests ─▶ files, columns ─▶ pyarrow.dataset
 
-If a column was renamed, or changed from int64 to double, after a file was written, the file is rewritten in memory when
-pyarrow opens it. `kafkalite.load.compaction` rewrites it permanently.
+An older file may lack columns, or have columns of a narrower type. Missing columns are read as null, and types are
+widened. pyarrow itself cannot follow a rename, or a change from int64 to double. Such a file is rewritten in memory
+each time it is opened. `kafkalite.load.compaction` rewrites it permanently.
+
+Needs pyarrow, but neither Spark nor a broker.
 
 Thread rule: functions; a dataset may be read from any thread.
 """
@@ -27,9 +30,10 @@ if TYPE_CHECKING:
 
 
 def dataset(path: str | os.PathLike[str], topic: str | None = None) -> Any:
-    """Return the loaded data as a pyarrow.dataset with topic, date and hour as columns, null in other layouts.
+    """Return the loaded data of one topic, or of all topics, as a pyarrow.dataset.
 
-    LoadError if nothing is loaded, or if the types of a column have no common type.
+    It also has the columns topic, date and hour. Date and hour are null for topics that are not laid out by them.
+    LoadError if nothing is loaded, or if columns of the same name have no common type.
     """
     import pyarrow as pa
     import pyarrow.dataset as ds
@@ -76,21 +80,21 @@ def read(
     columns: Sequence[str] | None = None,
     filter: Any = None,  # noqa: A002  # pyarrow's name
 ) -> Any:
-    """Return the loaded data as a pyarrow.Table: these columns, and the rows that match a pyarrow.dataset expression.
+    """Return the loaded data of one topic, or of all topics, as a pyarrow.Table.
 
-    LoadError as for `dataset`.
+    `columns` selects columns. `filter` is a pyarrow.dataset expression that selects rows. LoadError as for `dataset`.
     """
     return dataset(path, topic).to_table(columns=None if columns is None else list(columns), filter=filter)
 
 
 def is_rewritten(loaded: Any) -> bool:
-    """Return whether some files of a dataset are rewritten when they are opened."""
+    """Return whether any file of a dataset is rewritten in memory when it is opened."""
     handler = getattr(loaded.filesystem, "handler", None)
     return bool(getattr(handler, "rewritten", None))
 
 
 def of_all(tables: Mapping[str, Columns]) -> Columns:
-    """Return columns that hold those of all topics. LoadError if they conflict."""
+    """Merge the columns of all topics. LoadError if they conflict."""
     found: Columns = ()
     for topic, columns in tables.items():
         found, conflicts = merged(found, columns)
@@ -100,5 +104,5 @@ def of_all(tables: Mapping[str, Columns]) -> Columns:
 
 
 def nothing_loaded(storage: Storage, topic: str | None) -> str:
-    """Return the message about a directory without files."""
+    """Return the error message for a directory, or a topic, without files."""
     return f"no files have been loaded into {storage.location}{'' if topic is None else f' from topic {topic}'}"

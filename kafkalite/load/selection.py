@@ -3,7 +3,7 @@
     Subscription ─▶ discover ─▶ partitions_of
     OffsetBound (earliest, offsets, times) ─▶ resolve ─▶ an offset in each partition
 
-Thread rule: functions and frozen values; an Offsets belongs to the thread of its Client.
+Thread rule: functions and immutable values. An Offsets belongs to the thread of its Client.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class OptionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """The partitions to read: exactly one of assigned, topics and pattern is set."""
+    """The partitions to read. Exactly one of `assigned`, `topics` and `pattern` is set."""
 
     assigned: tuple[TopicPartition, ...] = ()
     topics: tuple[str, ...] = ()
@@ -42,8 +42,10 @@ class Subscription:
     """Whether the pattern must match the whole name."""
 
     def wants(self, topic: str) -> bool:
-        """Return whether a topic is read. By default a pattern may match a part of the name, as in Spark's own
-        connector."""
+        """Return whether a topic is read.
+
+        The pattern may match a part of the name, as in Spark's Kafka connector, unless `whole_name` is set.
+        """
         if self.pattern is not None:
             match = re.fullmatch if self.whole_name else re.search
             return match(self.pattern, topic) is not None
@@ -52,7 +54,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class OffsetBound:
-    """Where ranges start or end, before offsets are looked up. Exactly one of the first three fields is set."""
+    """The start or end of ranges, before its offsets are looked up. Exactly one of the first three fields is set."""
 
     everywhere: int | None = None
     """OFFSET_EARLIEST or OFFSET_LATEST in all partitions."""
@@ -68,7 +70,10 @@ class OffsetBound:
 
 
 def discover(client: Client, subscription: Subscription) -> dict[str, TopicDescription]:
-    """Return the topics to read, by name. UnknownTopicOrPartition; OptionError for an unknown partition."""
+    """Return the topics to read, by name.
+
+    UnknownTopicOrPartition, or OptionError for a partition that does not exist.
+    """
     if subscription.pattern is not None:
         found = client.topics()
         return {name: row for name, row in found.items() if not row.is_internal and subscription.wants(name)}
@@ -84,19 +89,19 @@ def discover(client: Client, subscription: Subscription) -> dict[str, TopicDescr
 
 
 def partitions_of(subscription: Subscription, topics: Mapping[str, TopicDescription]) -> list[TopicPartition]:
-    """Return the partitions to read, in order."""
+    """Return the partitions to read, sorted by topic and number."""
     if subscription.assigned:
         return list(subscription.assigned)
     return [TopicPartition(name, row.partition) for name in sorted(topics) for row in topics[name].partitions]
 
 
 def ids_of(topics: Mapping[str, Any]) -> dict[str, str]:
-    """Return topic ids as text by topic, if the brokers have topic ids."""
+    """Return the topic ids as text, by topic name. Topics of brokers without topic ids are omitted."""
     return {name: uuid_text(row.topic_id) for name, row in topics.items() if row.topic_id != ZERO_UUID}
 
 
 class Offsets:
-    """Look up offsets, and remember them, so that repeated lookups give the same result."""
+    """A lookup of offsets that caches its results, so that repeated lookups are consistent."""
 
     def __init__(self, client: Client, isolation: int) -> None:
         self._client = client
@@ -104,8 +109,11 @@ class Offsets:
         self._known: dict[tuple[TopicPartition, int], int] = {}
 
     def __call__(self, stamps: Positions) -> dict[TopicPartition, int]:
-        """Return the offset of each partition for its time in ms, OFFSET_EARLIEST or OFFSET_LATEST; -1 if no record is
-        that late."""
+        """Look up an offset for each partition.
+
+        `stamps` has a time in ms, OFFSET_EARLIEST or OFFSET_LATEST for each partition. The offset is -1 if no record
+        has that time or a later one.
+        """
         asked = {key: at for key, at in stamps.items() if (key, at) not in self._known}
         if asked:
             answers = self._client.list_offsets(asked, isolation=self._isolation)
@@ -122,8 +130,8 @@ def resolve(
 ) -> dict[TopicPartition, int]:
     """Return the offset of a bound in each partition.
 
-    `look_up` returns the offset for a time in ms or a marker (OFFSET_EARLIEST, OFFSET_LATEST); -1 for none. `missing`
-    is "error" or "latest", for a time later than all records. OptionError names the option.
+    `look_up` returns offsets for times in ms, OFFSET_EARLIEST or OFFSET_LATEST. If a time is later than all records,
+    `missing` decides: "error" raises OptionError, and "latest" returns the end.
     """
     keys = sorted(partitions)
     if bound.everywhere is not None:
@@ -161,7 +169,7 @@ def require_same(name: str, wanted: Iterable[TopicPartition], given: Iterable[To
 
 
 def beyond_the_end(starting: OffsetBound, starts: Positions, ends: Positions) -> list[str]:
-    """Return a sentence for each partition that starts after its end, in order: none of its records could be read."""
+    """Return a sentence for each partition whose start is after its end."""
     return [
         f"option {starting.option}: {key} starts at offset {starts[key]}, after its end {ends[key]}"
         for key in sorted(ends)
@@ -173,7 +181,10 @@ def beyond_the_end(starting: OffsetBound, starts: Positions, ends: Positions) ->
 
 
 def offset_bound(name: str, text: str | None, default: int) -> OffsetBound:
-    """Parse "earliest", "latest" or JSON. OptionError."""
+    """Parse the option `name`: "earliest", "latest", or JSON with offsets by partition. OptionError.
+
+    `default` applies if the option is not set.
+    """
     if text is None:
         return OffsetBound(everywhere=default, option=name)
     words = {"earliest": OFFSET_EARLIEST, "latest": OFFSET_LATEST}
@@ -183,7 +194,10 @@ def offset_bound(name: str, text: str | None, default: int) -> OffsetBound:
 
 
 def assigned_partitions(text: str) -> tuple[TopicPartition, ...]:
-    """Parse {"topic": [0, 1]}, sorted and without duplicates. OptionError."""
+    """Parse the option assign, such as {"topic": [0, 1]}. OptionError if it is invalid.
+
+    The result is sorted and has no duplicates.
+    """
     example = 'expected {"topic": [0, 1]}'
     found = set()
     for topic, numbers in json_object("assign", text, example).items():
@@ -200,7 +214,10 @@ def assigned_partitions(text: str) -> tuple[TopicPartition, ...]:
 
 
 def partition_numbers(name: str, text: str, low: int) -> dict[TopicPartition, int]:
-    """Parse {"topic": {"0": 17}}, with a number of at least `low` by partition. OptionError."""
+    """Parse an option with a number for each partition, such as {"topic": {"0": 17}}.
+
+    OptionError if it is invalid or a number is below `low`.
+    """
     example = 'expected {"topic": {"0": 17}}'
     found = {}
     for topic, numbers in json_object(name, text, example).items():
@@ -220,7 +237,7 @@ def partition_numbers(name: str, text: str, low: int) -> dict[TopicPartition, in
 
 
 def json_object(name: str, text: str, example: str) -> dict[str, Any]:
-    """Parse a JSON object without duplicate keys. OptionError."""
+    """Parse an option that is a JSON object. OptionError if it is invalid or has a duplicate key."""
     try:
         value = json.loads(text, object_pairs_hook=once_each)
     except (ValueError, RecursionError) as error:
@@ -231,7 +248,7 @@ def json_object(name: str, text: str, example: str) -> dict[str, Any]:
 
 
 def once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object. ValueError for a duplicate key, because one value would be dropped silently."""
+    """Convert the pairs of a JSON object to a dict. ValueError for a duplicate key, of which a value would be lost."""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("duplicate key")
@@ -239,7 +256,7 @@ def once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def require_topic(name: str, topic: str) -> None:
-    """Raise OptionError for an invalid topic name."""
+    """Raise OptionError if an option contains an invalid topic name."""
     why = topic_name_error(topic)
     if why is not None:
         raise OptionError(f"option {name}: {why}")

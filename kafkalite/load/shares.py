@@ -1,4 +1,7 @@
-"""Divide the limit of a batch among its partitions, in records or bytes. Pure functions; any thread."""
+"""Divide the size limit of a batch among its partitions, in records or bytes.
+
+Thread rule: pure functions; any thread.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,10 @@ ESTIMATE_PIECE: Final = 1 << 20
 
 
 def fair_shares(backlog: Positions, limit: int, turn: int = 0) -> dict[TopicPartition, int]:
-    """Return each partition's share of `limit`, in the unit of the backlog: `limit` in total, or the whole backlog.
+    """Divide `limit` among the partitions in proportion to their backlogs. Return each partition's share.
 
-    Each partition with a backlog gets something; the rest is divided by backlog. If the limit is below their number,
-    they take turns: `turn` must grow by `limit` from one call to the next, as the sum of all positions does.
+    Each partition with a backlog gets at least 1. If `limit` is below the number of partitions, they take turns. Then
+    `turn` must grow by `limit` from one call to the next; the sum of all positions does.
     """
     waiting = sorted(key for key, size in backlog.items() if size > 0)
     total = sum(backlog[key] for key in waiting)
@@ -41,7 +44,10 @@ def fair_shares(backlog: Positions, limit: int, turn: int = 0) -> dict[TopicPart
 
 
 def end_at_size(pieces: Sequence[OffsetRange], size: int) -> int:
-    """Return the offset up to which a range has about `size` bytes: at least one offset, at most all."""
+    """Return the end of the first part of a range with about `size` bytes. The part has at least one offset.
+
+    `pieces` are consecutive parts of the range with their approximate sizes.
+    """
     assert pieces, "a range that is not empty has a piece"
     left = size
     for piece in pieces:

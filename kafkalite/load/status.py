@@ -1,6 +1,6 @@
-"""Provide metrics and readiness of a continuous load: what it has published, its lag, and its errors.
+"""Provide metrics and readiness of a continuous load: its published files, its lag and its errors.
 
-Thread rule: the load's thread writes; `families` and `not_ready` may be called from any thread.
+Thread rule: the load's thread updates the status; any thread may call `families` and `not_ready`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ STALE_S_MIN: Final = 60.0
 
 
 class LoadStatus:
-    """The status of a load. `every_s` is the interval between rounds; None for a single load."""
+    """The status of a load. `every_s` is the interval between rounds in seconds; None for a load that runs once."""
 
     def __init__(self, every_s: float | None) -> None:
         self._stale_s = max(STALE_S_MIN, ROUNDS_MISSED * (every_s or 0.0))
@@ -30,7 +30,7 @@ class LoadStatus:
         self._error = ""
 
     def published(self, records: int, size: int, files: int) -> None:
-        """Count published files and their records."""
+        """Count a commit with these records, bytes and files."""
         self._records += records
         self._size += size
         self._files += files
@@ -38,17 +38,17 @@ class LoadStatus:
         self._succeeded = time.monotonic()
 
     def finished(self, lag: int) -> None:
-        """Take the end of a round, with the remaining lag in offsets."""
+        """Record the end of a round, with the remaining lag in offsets."""
         self._rounds += 1
         self._begun, self._lag, self._error = True, lag, ""
         self._succeeded = time.monotonic()
 
     def failed(self, error: object) -> None:
-        """Take the error of a round."""
+        """Record that a round failed with this error."""
         self._error = str(error)
 
     def not_ready(self) -> list[str]:
-        """Return the reasons why the load is not ready, or none."""
+        """Return the reasons why the load is not ready; [] if it is ready."""
         silent_s = time.monotonic() - self._succeeded
         if not self._begun and not self._commits:
             return [f"nothing has been loaded yet{f': {self._error}' if self._error else ''}"]
@@ -59,7 +59,7 @@ class LoadStatus:
         )
 
     def families(self) -> Iterator[Family]:
-        """Yield the load's metrics."""
+        """Yield the metrics of the load."""
         for name, value, text in (
             ("records", self._records, "Records published in files."),
             ("bytes", self._size, "Bytes of files published."),

@@ -1,13 +1,13 @@
-"""Define the interface to the storage of loaded files. A change is published by a rename.
+"""Define the interface to the storage of loaded files. It requires an atomic rename, which publishes changes.
 
     local_disk.LocalDisk    a local directory, or one on NFS 4 and similar file systems: rename and flock
     webhdfs.WebHdfs         a directory of HDFS
-    places.storage_of       maps a path to one of them
+    places.storage_of       selects one of them for a path
 
 Names are relative to the target directory, with "/" between folders. `place` returns the full path or URL of a file,
-which is accepted as a name, too. A move to a new name is atomic, and so is `put`.
+which all methods accept as a name, too.
 
-Thread rule: an object belongs to one thread at a time; it can be pickled.
+Thread rule: an object belongs to one thread at a time. It can be pickled.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 class LoadError(RuntimeError):
-    """A load cannot continue. The message is one sentence with the reason and the remedy."""
+    """A load that cannot continue. The message is one sentence with the reason and the remedy."""
 
 
 class Storage(Protocol):
-    """The storage of a target: see the module. FileNotFoundError for missing files; OSError, PermissionError."""
+    """The storage of a load's target directory. FileNotFoundError for missing files; OSError, PermissionError."""
 
     location: str
     """The target as it is shown to users."""
@@ -32,31 +32,31 @@ class Storage(Protocol):
     """Whether a holder keeps its turn as long as it lives."""
 
     def exists(self, name: str) -> bool:
-        """Return whether there is a file or folder of this name."""
+        """Return whether a file or folder with this name exists."""
 
     def names(self, folder: str) -> list[str]:
-        """Return the names in a folder, sorted; none if it does not exist."""
+        """Return the names in a folder, sorted; [] if the folder does not exist."""
 
     def read(self, name: str) -> bytes:
         """Return the content of a small file."""
 
     def open(self, name: str) -> IO[bytes]:
-        """Open a file for random access."""
+        """Open a file for reading with random access."""
 
     def create(self, name: str) -> IO[bytes]:
         """Create a file for sequential writing."""
 
     def finish(self, file: IO[bytes]) -> None:
-        """Close a created file and make its content durable."""
+        """Close a file that `create` returned, and make its content durable."""
 
     def put(self, name: str, data: bytes) -> None:
-        """Write a file atomically and durably."""
+        """Write a small file atomically and durably."""
 
     def move(self, old: str, new: str) -> None:
         """Rename a file atomically."""
 
     def make_folder(self, folder: str) -> set[str]:
-        """Create a folder. Return the folders to sync so that files in it are durable."""
+        """Create a folder. Return the folders to pass to `sync`, so that files in the new folder become durable."""
 
     def sync(self, folders: Iterable[str]) -> None:
         """Make the names in these folders durable."""
@@ -68,10 +68,13 @@ class Storage(Protocol):
         """Delete a folder and its content, as far as possible."""
 
     def turn(self, name: str, timeout_s: float) -> AbstractContextManager[None]:
-        """Hold the turn to write, by a lock file of this name. LoadError if another writer does not finish."""
+        """Return a context with the write lock, a lock file with this name.
+
+        LoadError if another writer keeps the lock for `timeout_s` seconds.
+        """
 
     def place(self, name: str) -> str:
-        """Return the name of a file for Spark and `filesystem`."""
+        """Return the full path or URL of a file, for Spark and for `filesystem`."""
 
     def filesystem(self) -> Any:
         """Return the file system for pyarrow; None for local files."""

@@ -1,6 +1,8 @@
-"""Return the columns of each loaded topic in a directory, from its manifests or else from its files. Needs pyarrow.
+"""Return the columns of each loaded topic, from the manifests of the directory or else from its files.
 
-Thread rule: functions.
+Needs pyarrow.
+
+Thread rule: functions; any thread.
 """
 
 from __future__ import annotations
@@ -57,8 +59,8 @@ HOUR_COLUMN: Final = Column("hour", "int32")
 def tables(storage: Storage, state: LoadState, *, strict: bool = True) -> dict[str, Columns]:
     """Return the columns of each topic that has files.
 
-    For a topic that only older releases loaded, they are read from its files. LoadError if their types have no common
-    type; without `strict`, the older file's type is used instead.
+    If only older releases loaded a topic, its columns are read from its files. LoadError if their types have no common
+    type. Without `strict`, the type of the older file is used instead.
     """
     found = {topic: from_json(rows) for topic, rows in state.schemas.items()}
     unknown: dict[str, list[DataFile]] = {}
@@ -71,7 +73,10 @@ def tables(storage: Storage, state: LoadState, *, strict: bool = True) -> dict[s
 
 
 def columns_of(storage: Storage, topic: str, files: Iterable[DataFile], *, strict: bool) -> Columns:
-    """Return columns that hold those of all these files, by their footers."""
+    """Merge the columns of these files of a topic, as their footers declare them.
+
+    LoadError if they conflict and `strict` is set.
+    """
     columns: Columns = ()
     seen = set()
     for file in files:
@@ -86,7 +91,7 @@ def columns_of(storage: Storage, topic: str, files: Iterable[DataFile], *, stric
 
 
 def footer_of(storage: Storage, path: str) -> Columns:
-    """Return the columns of one file."""
+    """Return the columns of a Parquet file, from its footer."""
     import pyarrow.parquet as pq
 
     with storage.open(path) as opened:
@@ -94,9 +99,9 @@ def footer_of(storage: Storage, path: str) -> Columns:
 
 
 def schemas(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return a pyarrow.Schema for each topic: the columns that all of its files fit into, then those of its paths.
+    """Return a pyarrow.Schema for each topic. It has the columns of the files, then those in their paths.
 
-    LoadError if the files of a topic disagree.
+    LoadError if the files of a topic have conflicting columns.
     """
     import pyarrow as pa
 
@@ -109,15 +114,16 @@ def schemas(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def of_paths(layout: Layout | None) -> Columns:
-    """Return the columns that only the paths of a layout have."""
+    """Return the columns that are only in the paths of files: date and hour, or date."""
     by = HOUR if layout is None else layout.by
     return {HOUR: (DATE_COLUMN, HOUR_COLUMN), DAY: (DATE_COLUMN,)}.get(by, ())
 
 
 def spark_schemas(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Return the same for each topic as text for Spark's `DataFrameReader.schema`, those of its paths included.
+    """Return a schema for each topic, as text for Spark's `DataFrameReader.schema`.
 
-    LoadError if the files of a topic disagree, or have a type that Spark lacks.
+    It includes the columns in the paths of files. LoadError if the files of a topic have conflicting columns, or a type
+    that Spark lacks.
     """
     state = state_of(path)
     return {

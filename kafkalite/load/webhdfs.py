@@ -1,17 +1,21 @@
-"""Store loaded files in HDFS, through WebHDFS: `webhdfs://namenode:9870/data/loaded`, or `swebhdfs://` with TLS.
+"""Store loaded files in HDFS through WebHDFS: `webhdfs://namenode:9870/path`, or `swebhdfs://` for TLS.
 
-    rename   atomic, refused if the new name exists; in the NameNode's journal when it is acknowledged
-    turns    a file `lock`, which its holder touches: if it is untouched for LEASE_S, another writer may take it
+Rename: HDFS renames a file atomically, and refuses if the new name exists. An acknowledged rename is in the NameNode's
+journal.
 
-A holder may lose its turn while its process is still alive, for example when the NameNode is unavailable or the process
-is suspended. So the next holder first renames the file of the old holder's change, and the old holder can no longer
-publish the change (manifest.Target).
+Lock: a writer creates a lock file and touches it regularly. If the file is untouched for LEASE_S, another writer may
+replace it. So a writer can lose the lock while it still runs, for example if it was suspended or the NameNode was
+unavailable. The next writer therefore first renames the pending file of the old writer's change, so that the old writer
+cannot publish it (manifest.Target).
 
-Requests that a restarting NameNode, or one in safe mode, refuses are retried for WAIT_S. The package `hdfs` implements
-the protocol, without Java or libhdfs. Unlike other Python clients, it reports whether a rename was done and streams a
-file in one request. It also distinguishes an error response from a file's bytes, and supports several NameNodes.
+Retries: requests that fail because the NameNode restarts or is in safe mode are retried for WAIT_S.
 
-Thread rule: as in kafkalite.load.storage. The thread of a turn has its own client.
+The protocol is implemented by the package `hdfs`, without Java or libhdfs. Unlike other Python clients, it reports
+whether a rename was done, streams a file in one request, recognizes error responses when reading a file, and supports
+several NameNodes.
+
+Thread rule: one thread at a time, as in kafkalite.load.storage. The thread that touches the lock file has its own
+client.
 """
 
 from __future__ import annotations
@@ -53,12 +57,12 @@ FORBIDDEN: Final = ("AccessControlException", "SecurityException")
 
 
 def is_webhdfs(place: str) -> bool:
-    """Return whether a place is a WebHDFS URL."""
+    """Return whether a path is a WebHDFS URL."""
     return place.partition("://")[0] in SCHEMES
 
 
 def parsed(url: str) -> tuple[str, str]:
-    """Return the NameNodes, as the package `hdfs` expects them, and the path. LoadError."""
+    """Split a WebHDFS URL into the NameNodes, in the form that the package `hdfs` expects, and the path. LoadError."""
     scheme, _, rest = url.partition("://")
     authority, _, path = rest.partition("/")
     hosts = []
@@ -77,7 +81,7 @@ def parsed(url: str) -> tuple[str, str]:
 
 
 class WebHdfs:
-    """A directory of HDFS as a Storage. LoadError with one sentence if HDFS refuses a request."""
+    """A Storage in a directory of HDFS. LoadError if HDFS refuses a request."""
 
     keeps_turns = False
 
@@ -92,7 +96,7 @@ class WebHdfs:
 
     @property
     def client(self) -> Any:
-        """Return the client of the package `hdfs`."""
+        """The client of the package `hdfs`. LoadError if the package is not installed."""
         if self._client is None:
             try:
                 import hdfs
@@ -102,12 +106,15 @@ class WebHdfs:
         return self._client
 
     def _full(self, name: str) -> str:
-        """Return the HDFS path of a name or place."""
+        """Return the HDFS path of a name, or of a full URL."""
         name = name.removeprefix(self.location)
         return f"{self._path}/{name.strip('/')}".rstrip("/")
 
     def _asked(self, call: Callable[[], Any], name: str) -> Any:
-        """Return the result of a call that may be retried. FileNotFoundError, FileExistsError, LoadError."""
+        """Call a function, and call it again after temporary errors. Return its result.
+
+        FileNotFoundError, FileExistsError, LoadError.
+        """
         deadline = time.monotonic() + WAIT_S
         while True:
             try:
@@ -118,7 +125,7 @@ class WebHdfs:
 
     @property
     def _failures(self) -> tuple[type[Exception], ...]:
-        """The package's exceptions."""
+        """The exceptions of the package `hdfs`."""
         import requests
         from hdfs.util import HdfsError
 
@@ -126,14 +133,20 @@ class WebHdfs:
 
     @contextlib.contextmanager
     def translating(self, name: str) -> Iterator[None]:
-        """Translate the package's exceptions in a call that cannot be retried."""
+        """Return a context for a call that cannot be retried.
+
+        Exceptions of the package `hdfs` become LoadError or OSError.
+        """
         try:
             yield
         except self._failures as error:
             self._translated(error, name, waits=False)
 
     def _translated(self, error: Exception, name: str, *, waits: bool) -> None:
-        """Raise the translation of an exception. Return if `waits` is set and the error may be temporary."""
+        """Raise the error for an exception of the package `hdfs`: a LoadError or an OSError.
+
+        If `waits` is set and the problem may be temporary, return instead.
+        """
         import requests
 
         if isinstance(error, requests.exceptions.ConnectionError | requests.exceptions.Timeout):
@@ -188,7 +201,7 @@ class WebHdfs:
         return io.BufferedReader(_Reader(self, name, status["length"]), READ_SIZE)
 
     def read_at(self, name: str, offset: int, length: int) -> bytes:
-        """Return a range of a file."""
+        """Return `length` bytes of a file from `offset` on."""
 
         def part() -> bytes:
             with self.client.read(self._full(name), offset=offset, length=length, chunk_size=READ_SIZE) as chunks:
@@ -212,7 +225,7 @@ class WebHdfs:
         self.move(temporary, name)
 
     def move(self, old: str, new: str) -> None:
-        """Rename a file. FileExistsError if the new name exists, FileNotFoundError if the old one does not."""
+        """Rename a file. FileExistsError if the new name exists, FileNotFoundError if the old name does not."""
         deadline = time.monotonic() + WAIT_S
         asked = False
         while True:
@@ -238,7 +251,7 @@ class WebHdfs:
         return set()
 
     def sync(self, folders: Iterable[str]) -> None:
-        """Do nothing: names are in the NameNode's journal."""
+        """Do nothing, because new names are already in the NameNode's journal."""
 
     def remove(self, name: str) -> None:
         self._asked(lambda: self.client.delete(self._full(name)), name)
@@ -273,7 +286,10 @@ class WebHdfs:
                     self.remove(name)
 
     def _take(self, name: str, mine: bytes, timeout_s: float) -> None:
-        """Take the lock file as soon as no living process holds it."""
+        """Create the lock file. Wait until its current holder removes it, dies, or stops touching it.
+
+        LoadError after `timeout_s` seconds.
+        """
         deadline = time.monotonic() + timeout_s
         seen, since_s = None, 0.0
         while True:
@@ -309,7 +325,7 @@ class WebHdfs:
 
 
 class _Reader(io.RawIOBase):
-    """A file of HDFS with random access."""
+    """A file of HDFS for reading with random access."""
 
     def __init__(self, storage: WebHdfs, name: str, size: int) -> None:
         super().__init__()
@@ -340,7 +356,7 @@ class _Reader(io.RawIOBase):
 
 
 class _Writer(io.RawIOBase):
-    """A file of HDFS for sequential writing. It is complete when it is closed."""
+    """A file of HDFS for sequential writing. Its content is complete after `close`."""
 
     def __init__(self, storage: WebHdfs, name: str, writer: Any) -> None:
         super().__init__()
@@ -374,13 +390,13 @@ class _Writer(io.RawIOBase):
 
 
 def this_process() -> dict[str, Any]:
-    """Identify this process for others on the same machine."""
+    """Return data that identifies this process to other processes of the same machine."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return {"host": socket.gethostname(), "boot": boot, "pid": os.getpid(), "started": started(os.getpid())}
 
 
 def started(pid: int) -> str:
-    """Return a process's start time in ticks since boot; "" if it does not exist."""
+    """Return the start time of a process in clock ticks since boot; "" if it does not exist."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
     except OSError:
@@ -388,7 +404,7 @@ def started(pid: int) -> str:
 
 
 def is_dead(holder: dict[str, Any]) -> bool:
-    """Return whether the holder of a turn was a process of this machine that no longer exists."""
+    """Return whether the holder of the lock was a process of this machine that no longer exists."""
     here = this_process()
     same = holder.get("host") == here["host"] and holder.get("boot") == here["boot"]
     return same and started(int(holder.get("pid", 0))) != holder.get("started")
