@@ -82,8 +82,8 @@ def load(
                                          least this timestamp, in ms since 1970
     `commit_size`                        approximate bytes per commit
     `values`                             a decoder of the records' values
-    `dead_letters`                       the topic for records that `values` cannot decode; they are written there exactly
-                                         once and not to the files
+    `dead_letters`                       the topic for records that `values` cannot decode; they are written there
+                                         exactly once, and not to the files
     `on_data_loss`                       if records no longer exist: "fail", or "skip" to continue without them
     `partition_by`                       "hour" (default), "day" or a column of decoded values
     `flatten`                            "." or "_": fields of decoded values become columns user.name or user_name

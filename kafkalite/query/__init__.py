@@ -1,4 +1,4 @@
-"""Query topics with SQL: DuckDB executes a statement, and topics are its tables.
+"""Query topics with SQL. Topics are tables, and DuckDB executes the statements.
 
     with Queries("127.0.0.1:9092") as queries:
         for batch in queries.run("select key, count(*) from clicks group by key"):
@@ -7,8 +7,8 @@
 The results are Arrow record batches. Needs duckdb and pyarrow (the extra `query`).
 
     statement   finds the topics and columns that a statement names
-    tables      topics as Arrow streams, read with the columnar client
-    engine      runs DuckDB over these streams
+    tables      a topic as a table of DuckDB
+    engine      executes statements
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Execute SQL statements over topics: find the topics, present them as tables, and run DuckDB.
+"""Execute SQL statements over topics with DuckDB.
 
     SQL ─▶ Statement ─▶ a TopicTable for each topic that it names ─▶ DuckDB ─▶ Arrow record batches
 
-Each name is first looked up as a topic: `from web.clicks` and `from "web.clicks"` are the topic web.clicks. If there is
-no such topic, DuckDB resolves the name: as a name in WITH, a file (`from 'rooms.csv'`), or a table function. A table
+A table name is first looked up as a topic: `from web.clicks` and `from "web.clicks"` are the topic web.clicks. If there
+is no such topic, DuckDB resolves the name: as a name in WITH, a file (`from 'rooms.csv'`), or a table function. A table
 contains the records up to the topic's end offsets at the start of the statement.
 
 DuckDB runs in this process. It loads no extensions from the network and cannot read the program's variables.
@@ -51,7 +51,7 @@ MISSING: Final = re.compile(r"Table with name (\S+) does not exist")
 
 
 def duckdb() -> Any:
-    """Import duckdb. QueryError with one sentence if it, or pyarrow, is not installed."""
+    """Import duckdb and return the module. QueryError if duckdb or pyarrow is not installed."""
     try:
         importlib.import_module("pyarrow")
         return importlib.import_module("duckdb")
@@ -60,13 +60,14 @@ def duckdb() -> Any:
 
 
 class Queries:
-    """Executes statements, one at a time. A context manager.
+    """An engine that executes SQL statements over topics, one at a time. A context manager.
 
-    `open_client`        creates a Client for each scan; or the bootstrap servers
-    `key`, `value`       one of KINDS: UTF-8 text, bytes, or Avro by the latest schema of TOPIC-key and TOPIC-value
-    `open_registry`      creates a RegistryClient; required for Avro
-    `since`, `until`     select records by timestamp in ms since 1970: from `since` (inclusive) to `until` (exclusive).
-                         None is unbounded. Records without a timestamp are in no window
+    `open_client`        the bootstrap servers, or a function that creates a Client; each scan has its own client
+    `key`, `value`       the form of keys and values: UTF-8 "text", "bytes", or "avro" (by the latest schema of the
+                         subjects TOPIC-key and TOPIC-value)
+    `open_registry`      a function that creates a RegistryClient; required for Avro
+    `since`, `until`     select records with timestamps from `since` to before `until`, in ms since 1970; None is no
+                         limit. With a limit, records without a timestamp are not selected
     `isolation_level`    "read_committed" excludes records of aborted and open transactions
     """
 
@@ -117,9 +118,9 @@ class Queries:
             self._connection = None
 
     def run(self, text: str) -> QueryResult:
-        """Execute one SELECT; the previous result ends.
+        """Execute one SELECT statement. The previous result becomes invalid.
 
-        QueryError for an invalid statement, a missing topic or an invalid record; ClientError and KafkaError.
+        QueryError for an invalid statement, a missing topic or an invalid record; ClientError, KafkaError.
         """
         self._end()
         self._failure = None
@@ -134,7 +135,7 @@ class Queries:
             return QueryResult(self, self._connection.sql(text).to_arrow_reader(ROWS_MAX))
 
     def _register(self, tables: frozenset[tuple[str, ...]], columns: tuple[str, ...]) -> None:
-        """Register a table for each topic among the names, under every spelling in the statement."""
+        """Register a table for each name that is a topic. QueryError if two topics differ only in case."""
         if not tables:
             return
         with self._open_client() as client:
@@ -152,7 +153,10 @@ class Queries:
                 self._name(path, self._table(client, topic, columns))
 
     def _name(self, path: tuple[str, ...], table: TopicTable) -> None:
-        """Register a table. In DuckDB, `a.b` is a table in a schema, and `a.b.c` one in a schema of a catalog."""
+        """Register a table under a name of one to three parts.
+
+        In DuckDB, `a.b` is a table in a schema, and `a.b.c` is a table in a schema of a catalog.
+        """
         if len(path) == 1:
             self._connection.register(path[0], table)
             return
@@ -174,7 +178,10 @@ class Queries:
         return TopicTable(self._open_client, ranges, columns, values, self._isolation_level, self._note, self._window)
 
     def _ranges(self, client: Client, topic: str) -> dict[TopicPartition, tuple[int, int]]:
-        """Return the offsets to read. They always extend to the end, because an older record may follow a newer one."""
+        """Return the start and end offset to read in each partition.
+
+        The end is always the partition's end, because an older record may follow a newer one.
+        """
         keys = [TopicPartition(topic, part.partition) for part in client.topic(topic).partitions]
         isolation = ISOLATIONS[self._isolation_level]
 
@@ -189,12 +196,15 @@ class Queries:
         return {key: (min(starts[key], ends[key]), ends[key]) for key in keys}
 
     def _note(self, error: Exception) -> None:
-        """Keep the exception that ended a scan: DuckDB passes on only its text."""
+        """Store the exception that ended a scan, because DuckDB reports only its text."""
         self._failure = self._failure or error
 
     @contextlib.contextmanager
     def explained(self, *also: type[Exception]) -> Iterator[None]:
-        """Replace an error of DuckDB or Arrow by the exception that caused it, or by a QueryError."""
+        """Return a context that replaces errors of DuckDB or Arrow.
+
+        It raises the exception that caused the error, or else a QueryError.
+        """
         try:
             yield
         except (self._duckdb.Error, UnicodeDecodeError, *also) as error:  # DuckDB may cut a text inside a character
@@ -204,9 +214,10 @@ class Queries:
             raise QueryError(self._bad_json(text) or sentence(text)) from error
 
     def _bad_json(self, text: str) -> str | None:
-        """Name the record whose text is not JSON, because DuckDB's error only quotes the text. None for other errors.
+        """Return an error message that names the record whose text is not JSON; None for another error.
 
-        If the quoted text is only a part of a key or value, so that no record has it, quote the text.
+        DuckDB's error only quotes the text, so this method searches the topics for it. If no record consists of the
+        text, the message quotes it.
         """
         if MALFORMED not in text:
             return None
@@ -232,7 +243,7 @@ class Queries:
 
 
 class QueryResult:
-    """The record batches of a result, which can be iterated once. `schema` is the Arrow schema."""
+    """The result of a statement as record batches. It can be iterated once. `schema` is its Arrow schema."""
 
     def __init__(self, queries: Queries, reader: Any) -> None:
         self._queries = queries
@@ -252,7 +263,7 @@ def quoted(name: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return DuckDB's message without the error type before it and the statement after it."""
+    """Return DuckDB's error message without the type of the error and without the statement."""
     message = text.partition("\n\nLINE ")[0].replace("\n", " ").strip()
     kind, colon, rest = message.partition(" Error: ")
     if colon and " " not in kind:

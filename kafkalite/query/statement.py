@@ -1,9 +1,9 @@
-"""Find the tables and columns that an SQL statement names, in the syntax tree that DuckDB returns for it.
+"""Find the tables and columns that an SQL statement names, from DuckDB's syntax tree of the statement.
 
     text ─▶ json_serialize_sql ─▶ tree ─▶ Statement(tables, columns)
 
-Both sets may be too large. A column counts for every table of the statement. A name that WITH defines counts as a
-table, until the engine finds that there is no such topic.
+Both sets may contain too many names. A column is listed without its table. A name that WITH defines is listed as a
+table; the engine ignores it, because there is no such topic.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 class Statement(NamedTuple):
-    """The tables and columns of one SELECT. `columns` are in lower case; None means all."""
+    """The names of tables and columns in one SELECT.
+
+    Column names are in lower case; `columns` is None for all columns.
+    """
 
     tables: frozenset[tuple[str, ...]]
     """Table names, split into parts: `from a.b` is ("a", "b"), `from "a.b"` is ("a.b",)."""
@@ -24,11 +27,11 @@ class Statement(NamedTuple):
 
 
 class NoStatementError(ValueError):
-    """The text is not exactly one SELECT; the message says why."""
+    """A text that is not exactly one SELECT. The message says why."""
 
 
 def parse(connection: Any, text: str) -> Statement:
-    """Parse a SELECT. NoStatementError for other statements and invalid SQL."""
+    """Find the names in one SELECT statement. NoStatementError for other statements and invalid SQL."""
     asked = "select json_serialize_sql(?, skip_null := true, skip_empty := true)"
     [(tree,)] = connection.execute(asked, [text]).fetchall()
     found = json.loads(tree)
@@ -53,7 +56,10 @@ def parse(connection: Any, text: str) -> Statement:
 
 
 def _path_of(table: dict[str, Any]) -> tuple[str, ...]:
-    """Return the parts of a table's name. DuckDB 2 has them in one list, earlier versions in three fields."""
+    """Return the parts of a table's name: catalog, schema and table.
+
+    DuckDB 2 has them in one list, earlier versions in three fields.
+    """
     if "qualified_name" in table:
         return tuple(table["qualified_name"]["path"])
     parts = (table.get("catalog_name"), table.get("schema_name"), table["table_name"])
@@ -61,7 +67,7 @@ def _path_of(table: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
-    """Yield every object of a JSON tree. Not recursive, because statements may be deeply nested."""
+    """Yield all objects of a JSON tree. Works without recursion, because statements may be deeply nested."""
     left = [tree]
     while left:
         node = left.pop()
@@ -73,7 +79,10 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
 
 
 def _located(text: str, error: dict[str, Any]) -> str:
-    """Return the parser's error with its position, and a hint if a column's name is a reserved word."""
+    """Return the parser's error with its line and column.
+
+    If the statement contains the column OFFSET, a hint explains that this is a reserved word.
+    """
     message = str(error["error_message"])
     position = error.get("position", "")
     if position.isdigit():

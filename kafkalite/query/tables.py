@@ -1,4 +1,4 @@
-"""Present a topic as a table of DuckDB: an Arrow stream, which DuckDB opens for each scan in a statement.
+"""Present a topic as a table of DuckDB. Each scan in a statement reads the topic as a new Arrow stream.
 
     scan ─▶ a ColumnReader ─▶ partition by partition, from start to end ─▶ key and value in the requested form
 
@@ -7,10 +7,10 @@
     offset      BIGINT                headers         STRUCT(key VARCHAR, value BLOB)[]
     key, value  VARCHAR, BLOB or, with a schema registry, the type of the topic's latest schema
 
-The start and end offsets are fixed when the table is created, so that every scan sees the same records. Batches are
-passed on as they are read; nothing is cached.
+The start and end offsets are fixed when the table is created, so that every scan sees the same records. Records are not
+cached.
 
-Thread rule: a scan runs on one of the engine's threads, with its own client.
+Thread rule: a scan runs on one of DuckDB's threads, with its own client.
 """
 
 from __future__ import annotations
@@ -36,14 +36,17 @@ KINDS: Final = ("text", "bytes", "avro")
 
 
 class QueryError(Exception):
-    """A statement that cannot be executed; the message is one sentence."""
+    """A statement that cannot be executed. The message is one sentence."""
 
 
 class Values:
-    """Converts a topic's keys or values to a column."""
+    """A converter of a topic's keys or values to an Arrow column."""
 
     def __init__(self, field: str, kind: str, topic: str, registry: Callable[[], RegistryClient] | None) -> None:
-        """Find the conversion. QueryError if the registry has no schema for it, or does not answer."""
+        """Create the converter. QueryError if the registry does not respond, or has no schema for the topic.
+
+        `field` is "key" or "value". `kind` is one of KINDS.
+        """
         pa = pyarrow()
         self._field = field
         self._kind = kind
@@ -70,7 +73,10 @@ class Values:
             raise QueryError(f"the schema registry has no {self._subject}: {error}") from error
 
     def converter(self, client: RegistryClient | None) -> Callable[[Any], Any]:
-        """Return a function that converts a binary array to `type`. `_Bad` names a row that cannot be converted."""
+        """Return a function that converts a binary array to `type`.
+
+        It raises `_Bad` for a row that cannot be converted.
+        """
         if self._kind == "bytes":
             return lambda array: array
         if self._kind == "text":
@@ -103,7 +109,7 @@ class Values:
 
     @property
     def registry(self) -> Callable[[], RegistryClient] | None:
-        """The function that opens a registry client for a scan; None if none is needed."""
+        """The function that creates a registry client for a scan; None if no registry is needed."""
         return self._open if self._kind == "avro" else None
 
 
@@ -116,11 +122,11 @@ class _Bad(Exception):
 class TopicTable:
     """One topic as a table. DuckDB reads it through Arrow's PyCapsule interface.
 
-    `ranges`     partition → first offset and end offset
-    `columns`    the columns that the statement may name, out of COLUMNS
-    `values`     "key" and "value" → their conversion, if they are among the columns
-    `failed`     is called with the exception that ended a scan, because DuckDB keeps only its text
-    `window`     timestamps in ms since 1970, from the first (inclusive) to the second (exclusive); None: unbounded
+    `ranges`     partition → start and end offset
+    `columns`    the names of the table's columns, from COLUMNS
+    `values`     "key" and "value" → their converters, if they are among the columns
+    `failed`     a function that is called with the exception that ends a scan, because DuckDB reports only its text
+    `window`     select timestamps from the first to before the second, in ms since 1970; None is no limit
     """
 
     def __init__(
@@ -179,7 +185,10 @@ class TopicTable:
                 registry.close()
 
     def _read_columns(self) -> tuple[str, ...]:
-        """Return the columns to read: the named ones, offsets to identify bad values, and timestamps for a window."""
+        """Return the columns to read from the topic.
+
+        They include offsets if values are converted, for errors, and timestamps if there is a window.
+        """
         needed = {*self._columns, *(("offset",) if self._values else ()), *(("timestamp",) if self._is_bounded else ())}
         return tuple(name for name in COLUMNS if name in needed)
 
@@ -188,7 +197,7 @@ class TopicTable:
         return self._window != (None, None)
 
     def _within(self, batch: Any) -> Any:
-        """Return the rows with a timestamp in the window."""
+        """Return the rows whose timestamp is in the window."""
         if not self._is_bounded:
             return batch
         pa = pyarrow()
@@ -216,6 +225,9 @@ class TopicTable:
 
 
 def columns_for(wanted: frozenset[str] | None) -> tuple[str, ...]:
-    """Return the columns that a statement with these names may need: at least one, so that rows can be counted."""
+    """Return the columns of a topic that are among these names; all columns for None.
+
+    There is always at least one column, so that a statement can count rows.
+    """
     found = tuple(name for name in COLUMNS if wanted is None or name.lower() in wanted)
     return found or ("offset",)

@@ -1,6 +1,6 @@
-"""Authentication: key stores, TLS contexts, principals and SASL mechanisms.
+"""Authenticate with TLS certificates and SASL.
 
-This package turns settings into TLS contexts, certificate subjects into principals (`ssl_principal_mapping`), and runs
-SASL mechanisms as exchanges of tokens. It uses no sockets and writes no logs. It knows only two of Kafka's requests,
-those of a SASL exchange (`sasl_client`).
+This package creates TLS contexts from settings, maps certificate subjects to principals, and implements SASL mechanisms
+as exchanges of tokens. It does not open client or broker connections. Of Kafka's requests, it knows only SaslHandshake
+and SaslAuthenticate.
 """

@@ -1,9 +1,12 @@
-"""Format a certificate's subject as text, in the form to which Kafka's principal mapping rules apply.
+"""Format the subject of a certificate as text, in the form that Kafka's principal mapping rules expect.
 
-That is the form of Java's X500Principal.getName() (RFC 2253): the most specific part comes first, and parts are
-separated by commas without blanks. Nine attributes have names; any other one is written as its OID and the hexadecimal
-DER of its value. OpenSSL and Python's libraries write names in other forms, so this module decodes the DER. Pure
-functions; bad input is a ValueError.
+This is the form of Java's X500Principal.getName() (RFC 2253). The most specific part comes first, and parts are
+separated by commas without spaces. Nine attribute types have names. All others are written as their OID and the value's
+DER in hexadecimal. OpenSSL and Python's libraries use other forms, so this module decodes the DER itself.
+
+ValueError for invalid DER.
+
+Thread rule: pure functions; any thread.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ _ESCAPED: Final = frozenset(',=+<>#;"\\')
 
 
 def java_text(der: bytes) -> str:
-    """Return a DER-encoded X.501 name as text."""
+    """Format a DER-encoded X.501 name as text. ValueError if it is invalid."""
     if len(der) > SIZE_MAX:
         raise ValueError(f"a distinguished name of {len(der)} bytes is too long")
     tag, content, behind = _value(der, 0)
@@ -51,7 +54,7 @@ def java_text(der: bytes) -> str:
 
 
 def subject_of(certificate: bytes) -> bytes:
-    """Return the subject, as DER, of a DER-encoded certificate (RFC 5280, 4.1)."""
+    """Return the DER-encoded subject of a DER-encoded certificate (RFC 5280, 4.1). ValueError if it is invalid."""
     _, signed, _ = _value(certificate, 0)
     _, fields, _ = _value(signed, 0)
     rows = list(_values(fields))
@@ -62,7 +65,10 @@ def subject_of(certificate: bytes) -> bytes:
 
 
 def alternative_names(der: bytes) -> frozenset[bytes]:
-    """Return the members of DER-encoded GeneralNames, each as DER; nothing for empty input."""
+    """Return the names in a DER-encoded subjectAltName, each as DER. Empty input has no names.
+
+    ValueError if the input is invalid.
+    """
     if not der:
         return frozenset()
     tag, content, _ = _value(der, 0)
@@ -109,7 +115,7 @@ def _oid_text(content: bytes) -> str:
 
 
 def _values(content: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """Yield (tag, content, DER) for each of the consecutive values."""
+    """Yield (tag, content, whole DER) of each of several consecutive DER values."""
     at = 0
     while at < len(content):
         tag, inner, behind = _value(content, at)
@@ -118,7 +124,7 @@ def _values(content: bytes) -> Iterator[tuple[int, bytes, bytes]]:
 
 
 def _value(data: bytes, at: int) -> tuple[int, bytes, int]:
-    """Return (tag, content, end position) of the value at `at`."""
+    """Return (tag, content, end position) of the DER value at position `at`."""
     if at + 2 > len(data):
         raise ValueError("truncated DER")
     tag, size, start = data[at], data[at + 1], at + 2

@@ -1,9 +1,11 @@
-"""Parse a JAAS login configuration, as in Kafka's sasl.jaas.config: one login module and its options.
+"""Parse a JAAS login configuration, the format of Kafka's setting sasl.jaas.config: one login module and its options.
 
     org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret" user_bob="other";
 
-Words are bare or in quotation marks with Java's escapes; comments are Java's. Errors never quote the text, because it
-contains passwords. Pure functions; any thread. Source: Kafka's JaasConfig and JDK's StreamTokenizer.
+Words may be in quotation marks, with Java's escapes and comments. Errors never quote the text, because it contains
+passwords. Source: Kafka's JaasConfig and the JDK's StreamTokenizer.
+
+Thread rule: pure functions; any thread.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ class LoginModule(NamedTuple):
 
 
 def parse(text: str, key: str = KEY) -> LoginModule:
-    """Parse a text with one entry. ConfigError, which names `key`, if it is invalid."""
+    """Parse a text with one login module. ConfigError if it is invalid; `key` is the setting that the error names."""
     if len(text) > SIZE_MAX:
         raise ConfigError(key, f"is longer than {SIZE_MAX} characters")
     tokens = _tokens(text, key)
@@ -76,7 +78,7 @@ def _word(tokens: Iterator[tuple[str, str]], key: str, what: str) -> str:
 
 
 def _tokens(text: str, key: str) -> Iterator[tuple[str, str]]:
-    """Yield ("", word) or (mark, "") for each token."""
+    """Split the text into tokens. Yield ("", word) for a word, and (mark, "") for "=" or ";"."""
     at = 0
     while at < len(text):
         match = _TOKEN.match(text, at)

@@ -1,18 +1,23 @@
-"""OAUTHBEARER (RFC 7628, KIP-255, KIP-768): check bearer tokens (JSON Web Tokens), and fetch the keys for this.
+"""Authenticate clients by bearer tokens (the SASL mechanism OAUTHBEARER), and fetch the keys that verify the tokens.
 
     client                                       server
     n,,^Aauth=Bearer <token>^A^A          ─▶     signature, times, issuer, audience
                                           ◀─     nothing: authenticated; else {"status":"invalid_token"}
     ^A                                    ─▶     refused
 
-A token must use an algorithm of a fixed list that fits the key's type. `none` is rejected unless a development setting
-allows it. Key locations in a token are ignored. Keys come only from a document that the operator configures, at an
-https address or in a file. Fetching it is limited in time and size. A token with an unknown key triggers a new fetch,
-at a limited rate. As in Kafka's BrokerJwtValidator, a token that names a key (`kid`) is checked with that key only; any
-other token is checked with each key that fits its algorithm.
+Sources: RFC 7628, KIP-255, KIP-768. Tokens are JSON Web Tokens.
 
-Only this module imports PyJWT and cryptography (the extra `oauth`). Tokens are checked in the I/O pool; the thread
-`kafkalite-jwks` fetches keys.
+Algorithms: a token's algorithm must be in a fixed list and fit the key's type. The algorithm `none` is rejected, unless
+a development setting allows it.
+
+Keys: they come only from a document that the operator configures, at an https address or in a file. Key locations in a
+token are ignored. Fetches are limited in time and size. A token with an unknown key triggers a fetch, at a limited
+rate. As in Kafka's BrokerJwtValidator, a token with a key id (`kid`) is verified with that key only. A token without a
+key id is verified with each key that fits its algorithm.
+
+Only this module uses PyJWT and cryptography (the extra `oauth`).
+
+Thread rule: tokens are checked in the I/O pool. The thread `kafkalite-jwks` fetches keys.
 """
 
 from __future__ import annotations
@@ -86,11 +91,14 @@ class BearerServer:
 
     @property
     def quick(self) -> bool:
-        """Whether `respond` is fast: not for the token, whose check takes long, but after a failure."""
+        """Whether the next `respond` is fast. Checking the token is not; the response after a failed check is."""
         return self._refusal is not None
 
     def respond(self, token: bytes) -> bytes:
-        """Return b"" for a valid token, or an error report for an invalid one; then the next call raises Refused."""
+        """Check the client's token. Return b"" if it is valid, else an error report.
+
+        After an error report, the next call raises Refused, as RFC 7628 requires.
+        """
         if self._refusal is not None:
             raise self._refusal
         try:
@@ -122,7 +130,7 @@ class BearerServer:
 
 
 class VerificationKey(NamedTuple):
-    """A public key, its id (or None), and the algorithms that it may verify."""
+    """A public key, its key id (or None), and the algorithms for which it may be used."""
 
     key_id: str | None
     key: Any
@@ -130,7 +138,10 @@ class VerificationKey(NamedTuple):
 
 
 class KeySet:
-    """The keys of a document; see the module. `read` returns the document's bytes, or raises OSError or ValueError."""
+    """The keys of the configured document, which a thread fetches periodically.
+
+    `read` returns the content of the document; it raises OSError or ValueError.
+    """
 
     def __init__(
         self,
@@ -139,7 +150,10 @@ class KeySet:
         *,
         tls: Mapping[str, str] | None = None,
     ) -> None:
-        """`tls` has a client's ssl. settings for an https address. ConfigError if they are invalid."""
+        """Create the key set without fetching. ConfigError if `tls` is invalid.
+
+        `tls` has a client's TLS settings for an https address.
+        """
         self._url = settings.sasl_oauthbearer_jwks_endpoint_url or ""
         self._refresh_s = settings.sasl_oauthbearer_jwks_endpoint_refresh_ms / 1000
         self._retry_s = settings.sasl_oauthbearer_jwks_endpoint_retry_backoff_ms / 1000
@@ -155,7 +169,7 @@ class KeySet:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Fetch the keys now and periodically. ConfigError if a key file cannot be used."""
+        """Start to fetch the keys, now and periodically. ConfigError if a key file is invalid."""
         if urllib.parse.urlsplit(self._url).scheme == "file":
             try:
                 self._keys = _parse_keys(self._read(self._url))
@@ -174,9 +188,10 @@ class KeySet:
             self._thread = None
 
     def find(self, key_id: str | None, algorithm: str) -> list[Any]:
-        """Return the keys for a token with this `kid` (None: without one) and algorithm, in the document's order.
+        """Return the keys for a token's key id and algorithm, in the order of the document.
 
-        If there is none, the document is fetched again, at most once in FETCH_INTERVAL_S_MIN.
+        `key_id` is None for a token without key id. If no key is found, the document is fetched again, at most once in
+        FETCH_INTERVAL_S_MIN.
         """
         found = self._fitting(key_id, algorithm)
         if found:
@@ -228,7 +243,7 @@ class KeySet:
 
 
 def _context(settings: Mapping[str, str]) -> ssl.SSLContext | None:
-    """Return the TLS context for fetching keys; None selects the system's CAs. ConfigError."""
+    """Return the TLS context for fetching keys; None to trust the system's CAs. ConfigError."""
     if not settings:
         return None
     known = {*TLS_SETTINGS, NAME_CHECK_KEY}
@@ -239,7 +254,10 @@ def _context(settings: Mapping[str, str]) -> ssl.SSLContext | None:
 
 
 def read_document(url: str, *, context: ssl.SSLContext | None = None) -> bytes:
-    """Read the document at an https or file address, with limits and without redirects. OSError or ValueError."""
+    """Read the document with keys from an https or file URL. OSError or ValueError.
+
+    Its size and the time of a fetch are limited. Redirects are not followed.
+    """
     parts = urllib.parse.urlsplit(url)
     match parts.scheme:
         case "file":
@@ -270,7 +288,7 @@ def read_document(url: str, *, context: ssl.SSLContext | None = None) -> bytes:
 
 
 def _parse_keys(data: bytes) -> list[VerificationKey]:
-    """Return the keys of a JSON Web Key Set (RFC 7517) that can check signatures; ValueError if there is none."""
+    """Return the usable keys of a JSON Web Key Set (RFC 7517). ValueError if it has none."""
     import jwt
 
     try:
@@ -298,10 +316,10 @@ def _parse_keys(data: bytes) -> list[VerificationKey]:
 
 
 class TokenChecker:
-    """Checks tokens and returns their claims."""
+    """A checker of bearer tokens."""
 
     def __init__(self, settings: SaslSettings, keys: KeySet | None) -> None:
-        """StartupError if PyJWT is not installed."""
+        """Create a checker. StartupError if PyJWT is not installed."""
         try:
             import jwt
         except ImportError:
@@ -316,7 +334,7 @@ class TokenChecker:
         self._scope_claim = settings.sasl_oauthbearer_scope_claim_name
 
     def check(self, token: str) -> Mapping[str, Any]:
-        """Return the claims of a valid token. Refused otherwise."""
+        """Return the claims of a token. Refused if the token is invalid."""
         try:
             claims = self._decode(token)
             if not 0 < claims["exp"] < TIME_S_MAX:

@@ -1,7 +1,10 @@
-"""The server side of SASL: the interface of its mechanisms, and PLAIN (RFC 4616).
+"""Define the server side of SASL mechanisms, and implement PLAIN (RFC 4616).
 
-A MechanismServer handles one exchange. `respond` takes a token and returns one, until the server sets `user` or raises
-Refused. If `quick` is false, the next `respond` takes long and must not run on a network worker. No I/O.
+A MechanismServer handles one exchange. `respond` takes a token of the client and returns the server's token. The
+exchange ends when the server sets `user` or raises Refused. If `quick` is false, the next `respond` is slow and must
+not run on a network worker.
+
+No I/O.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ REMEMBERED_MAX: Final = 1000
 
 
 class Refused(Exception):
-    """The exchange failed. The text is for the log of the side that raises it; the other side gets no reason."""
+    """A failed exchange. The message is for the log; it is not sent to the other side."""
 
 
 class MechanismServer(Protocol):
@@ -38,14 +41,17 @@ class MechanismServer(Protocol):
 
     @property
     def quick(self) -> bool:
-        """Whether the next `respond` may run on a network worker."""
+        """Whether the next `respond` is fast enough for a network worker."""
 
     def respond(self, token: bytes) -> bytes:
-        """Return the answer to a client's token. Refused ends the exchange."""
+        """Return the server's token for the client's token. Refused if the exchange fails."""
 
 
 class PlainServer:
-    """The server of PLAIN: the client sends user and password in one token. `check` returns whether they match."""
+    """The server side of PLAIN: the client sends user and password in one token.
+
+    `check` returns whether the password is correct.
+    """
 
     mechanism = PLAIN
 
@@ -56,7 +62,7 @@ class PlainServer:
         self._check = check
 
     def respond(self, token: bytes) -> bytes:
-        """Return an empty token for a correct password. Refused otherwise."""
+        """Return an empty token if the password is correct. Refused otherwise."""
         if len(token) > TOKEN_SIZE_MAX:
             raise Refused("the PLAIN message is too long")
         try:
@@ -75,7 +81,7 @@ class PlainServer:
 
 
 class GivenPasswords:
-    """Users and passwords from a settings file."""
+    """The users and passwords of a setting."""
 
     quick = True
 
@@ -86,7 +92,7 @@ class GivenPasswords:
         self._nobody = secrets.token_bytes(32)
 
     def check(self, user: str, password: str) -> bool:
-        """Return whether the password is this user's."""
+        """Return whether the password is correct. The duration of the check does not depend on it."""
         return hmac.compare_digest(self._digests.get(user, self._nobody), self._digest(password))
 
     def _digest(self, password: str) -> bytes:
@@ -94,7 +100,12 @@ class GivenPasswords:
 
 
 class Remembered:
-    """A cache of correct passwords as keyed digests, bound to the stored hashes. The oldest are dropped. Any thread."""
+    """A cache of correct passwords, which spares hashing them again. It contains keyed digests, not passwords.
+
+    The oldest entries are dropped.
+
+    Thread rule: any thread.
+    """
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
@@ -102,7 +113,10 @@ class Remembered:
         self._lock = threading.Lock()
 
     def digest(self, user: str, password: str, kept: bytes) -> bytes:
-        """Return a digest of the password and the stored hash `kept`, so that a password change invalidates it."""
+        """Return the cache's key for a user and password.
+
+        It also depends on the stored hash `kept`, so that a change of the password invalidates the entry.
+        """
         parts = (user.encode(), password.encode(), kept)
         sizes = b"".join(len(part).to_bytes(4, "big") for part in parts)
         return hashlib.blake2b(sizes + b"".join(parts), key=self._key, digest_size=32).digest()

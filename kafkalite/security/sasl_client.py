@@ -1,9 +1,11 @@
-"""The client side of SASL: the exchange in Kafka's requests, and the mechanisms PLAIN and OAUTHBEARER.
+"""Authenticate to a broker with SASL: the exchange in Kafka's requests, and the mechanisms PLAIN and OAUTHBEARER.
 
     ask(SaslHandshake) ─▶ respond(b"") ─▶ ask(SaslAuthenticate) ─▶ respond(challenge) ─▶ … ─▶ done
 
-It is for clients, and for brokers that authenticate to controllers and other brokers. The client side of SCRAM is in
-`kafkalite.security.scram`. A MechanismClient handles one exchange. One thread at a time.
+Clients use this module. So do brokers, to authenticate to controllers and other brokers. The client side of SCRAM is in
+`kafkalite.security.scram`.
+
+Thread rule: a MechanismClient handles one exchange, on one thread at a time.
 """
 
 from __future__ import annotations
@@ -34,13 +36,16 @@ class MechanismClient(Protocol):
     """Whether the server has proved what the mechanism requires."""
 
     def respond(self, challenge: bytes) -> bytes:
-        """Return the next token; the first call has an empty challenge. Refused if the broker cannot be trusted."""
+        """Return the client's next token. Refused if the broker cannot be trusted.
+
+        `challenge` is the broker's token; it is empty in the first call.
+        """
 
 
 def sign_in(mechanism: str, client: MechanismClient, ask: Callable[[int, int, object], Any]) -> int:
-    """Run the whole exchange; return the session lifetime in ms, 0 if it is unlimited. Refused.
+    """Run a whole exchange. Return the lifetime of the session in ms, or 0 if it is unlimited. Refused if it fails.
 
-    `ask` sends a request of (API key, newest version) and returns the response.
+    `ask` sends a request, given the API key, the version and the message. It returns the response.
     """
     shaken = ask(api.SASL_HANDSHAKE, HANDSHAKE_VERSION, SaslHandshakeRequest(mechanism=mechanism))
     if shaken.error_code == ErrorCode.ILLEGAL_SASL_STATE:
@@ -65,7 +70,7 @@ class PlainClient:
         self._token = f"\0{user}\0{password}".encode()
 
     def respond(self, challenge: bytes) -> bytes:
-        """Return the token with the password first, then an empty one."""
+        """Return the token with the password in the first call, and an empty token in the second."""
         if self._token:
             token, self._token = self._token, b""
             return token
@@ -85,7 +90,10 @@ class BearerClient:
         self._first = f"n,,\x01auth=Bearer {token}\x01\x01".encode()
 
     def respond(self, challenge: bytes) -> bytes:
-        """Return the token first. If the broker reports an error, return the acknowledgement of RFC 7628."""
+        """Return the bearer token in the first call.
+
+        Then return an empty token, or confirm the broker's error report.
+        """
         if self._first:
             token, self._first = self._first, b""
             return token

@@ -1,4 +1,4 @@
-"""SCRAM (RFC 5802, RFC 7677) as in Kafka: stored credentials, and the server and client side of the exchange.
+"""Authenticate with SCRAM (RFC 5802, RFC 7677), as Kafka does: stored credentials, and both sides of the exchange.
 
     client                                          server
     n,,n=alice,r=<nonce>                 ─▶
@@ -6,9 +6,12 @@
     c=biws,r=<nonce><more>,p=<proof>     ─▶
                                          ◀─         v=<signature>
 
-As in Kafka, there is no SASLprep (RFC 4013) and no channel binding. An unknown user also gets a salt, and fails at the
-same step as a wrong password, so that clients cannot find out names. No I/O, no clock. Each object belongs to one
-thread at a time.
+As in Kafka, SASLprep (RFC 4013) and channel binding are not supported. An unknown user also gets a salt, and fails at
+the same step as a wrong password. So clients cannot find out which users exist.
+
+No I/O, no clock.
+
+Thread rule: an object belongs to one thread at a time.
 """
 
 from __future__ import annotations
@@ -55,12 +58,12 @@ _SERVER_FINAL: Final = re.compile(rb"v=(?P<signature>[A-Za-z0-9+/=]+)(?:,.*)?", 
 
 
 def salted_password(mechanism: str, password: bytes, salt: bytes, iterations: int) -> bytes:
-    """Return the salted password: Hi() of RFC 5802. It takes milliseconds for thousands of iterations."""
+    """Return the salted password: Hi() of RFC 5802. This takes milliseconds for thousands of iterations."""
     return hashlib.pbkdf2_hmac(HASHES[mechanism], password, salt, iterations)
 
 
 def credential(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> ScramCredential:
-    """Return the stored credential of a salted password."""
+    """Derive the credential that a server stores from a salted password."""
     hash_name = HASHES[mechanism]
     client_key = hmac.digest(salted, b"Client Key", hash_name)
     return ScramCredential(
@@ -69,18 +72,18 @@ def credential(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> S
 
 
 def new_credential(mechanism: str, password: str, iterations: int = ITERATIONS_MIN) -> ScramCredential:
-    """Return the stored credential of a password, with a new salt. Takes as long as `salted_password`."""
+    """Derive the credential that a server stores from a password, with a new salt. As slow as `salted_password`."""
     salt = new_salt()
     return credential(mechanism, salted_password(mechanism, password.encode(), salt, iterations), salt, iterations)
 
 
 def new_salt() -> bytes:
-    """Return a random salt in the form of Kafka's tools: 130 bits as digits and letters."""
+    """Return a random salt in the form of Kafka's tools: 130 bits as digits and lower-case letters."""
     return _salt(secrets.randbits(130))
 
 
 def decoy(mechanism: str, secret: bytes, name: str) -> ScramCredential:
-    """Return a credential for an unknown user: a constant salt for each name, and keys that match no password."""
+    """Return a credential for an unknown user, which no password matches. The same name always gets the same salt."""
     hash_name = HASHES[mechanism]
     seed = hmac.digest(secret, mechanism.encode() + b"\0" + name.encode(), "sha512")
     keys = hmac.digest(seed, b"keys", "sha512")
@@ -97,7 +100,10 @@ def _salt(number: int) -> bytes:
 
 
 class ScramServer:
-    """The server side of one SCRAM exchange. `find` returns the credential of a user, or a decoy for an unknown one."""
+    """The server side of one SCRAM exchange.
+
+    `find` returns the credential of a user, or a decoy if the user is unknown.
+    """
 
     quick = True
 
@@ -114,7 +120,7 @@ class ScramServer:
         self._first = b""
 
     def respond(self, token: bytes) -> bytes:
-        """Return the next message and, with the last one, set `user`. Refused ends the exchange."""
+        """Return the server's next message. The last one also sets `user`. Refused if the exchange fails."""
         if len(token) > MESSAGE_SIZE_MAX:
             raise Refused("the SCRAM message is too long")
         return self._begin(token) if self._credential is None else self._finish(token)
@@ -170,7 +176,7 @@ class ScramClient:
         self.done = False
 
     def respond(self, challenge: bytes) -> bytes:
-        """Return the next message. Refused if the server cannot be trusted."""
+        """Return the client's next message. Refused if the server cannot be trusted."""
         self._steps += 1
         if self._steps == 1:
             return b"n,," + self._bare
@@ -218,7 +224,7 @@ def _unescape(name: bytes) -> str:
 
 
 def _decoded(text: bytes) -> bytes | None:
-    """Decode base64; None if it is invalid."""
+    """Decode base64. Return None if it is invalid."""
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

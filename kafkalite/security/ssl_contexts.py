@@ -1,7 +1,7 @@
-"""Build Python's ssl.SSLContext objects for clients, the HTTP server, and fetches over https.
+"""Build Python's ssl.SSLContext objects for clients and for the HTTP server.
 
-The listeners of the broker use native contexts instead (`kafkalite._native.tls`). Errors are ConfigErrors that name the
-setting.
+The broker's own listeners use native contexts instead (`kafkalite._native.tls`). A ConfigError names the setting that
+is invalid.
 """
 
 from __future__ import annotations
@@ -25,13 +25,16 @@ _EPHEMERAL_KEYS: Final = {"kx-ecdhe", "kx-dhe"}
 
 
 def choose_versions(context: ssl.SSLContext, config: TlsSettings) -> None:
-    """Apply ssl.enabled.protocols and ssl.protocol."""
+    """Set the TLS versions from the settings ssl.enabled.protocols and ssl.protocol."""
     oldest, newest = config.versions
     context.minimum_version, context.maximum_version = _VERSIONS[oldest], _VERSIONS[newest]
 
 
 def choose_suites(context: ssl.SSLContext, config: TlsSettings) -> None:
-    """Apply the cipher suites up to TLS 1.2. Those of TLS 1.3, which are all secure, cannot be selected in Python."""
+    """Set the cipher suites for TLS up to 1.2. ConfigError if OpenSSL does not support one of them.
+
+    Python cannot select the suites of TLS 1.3, which are all secure.
+    """
     names = [cipher_name(suite) for suite in config.ssl_cipher_suites]
     if None in names:
         raise ConfigError(
@@ -43,7 +46,10 @@ def choose_suites(context: ssl.SSLContext, config: TlsSettings) -> None:
 
 
 def load_key(context: ssl.SSLContext, config: TlsSettings) -> None:
-    """Load the key and certificates, through an anonymous file in memory, because Python only reads files."""
+    """Load the private key and certificates into a context.
+
+    Python loads them only from files, so they pass through an anonymous file in memory.
+    """
     key, chain = read_key_store(config).to_pem()
     fd = os.memfd_create("kafkalite-key", os.MFD_CLOEXEC)
     with os.fdopen(fd, "wb") as file:
@@ -56,7 +62,10 @@ def load_key(context: ssl.SSLContext, config: TlsSettings) -> None:
 
 
 def context_of_client(settings: Mapping[str, str]) -> ssl.SSLContext:
-    """Return a client's context from Kafka's ssl. settings; without a trust store it trusts the system's CAs."""
+    """Return the TLS context of a client for Kafka's TLS settings.
+
+    Without a trust store, it trusts the system's CAs.
+    """
     config = TlsSettings(**parse_all(TLS_SETTINGS, settings))  # type: ignore[arg-type]  # each field's own type
     trusted = read_trust_store(config)
     context = ssl.create_default_context()
@@ -76,7 +85,7 @@ def context_of_client(settings: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def server_context(config: TlsSettings) -> ssl.SSLContext:
-    """Return the context of an HTTPS listener."""
+    """Return the TLS context of an HTTPS listener."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
     choose_versions(context, config)

@@ -1,7 +1,9 @@
-"""Map certificate subjects to principals by Kafka's ssl.principal.mapping.rules (KIP-371, SslPrincipalMapper).
+"""Map certificate subjects to principals with Kafka's ssl.principal.mapping.rules (KIP-371, SslPrincipalMapper).
 
-Patterns are RE2's, so that no name can make a pattern run for a long time. A pattern that RE2 does not support
-(look-around, back-references) is rejected when the rules are parsed. Immutable; any thread.
+Patterns are compiled by RE2, so that no subject can make a match take long. Patterns that RE2 does not support, with
+lookaround or backreferences, are rejected at start.
+
+Thread rule: immutable; any thread.
 """
 
 from __future__ import annotations
@@ -24,14 +26,14 @@ _REPLACEMENT: Final = re.compile(r"\\(?P<plain>.)|\$(?P<digits>[0-9]+)", re.DOTA
 
 
 class Rule(NamedTuple):
-    """One rule; its `pattern` is None for DEFAULT."""
+    """One mapping rule. `pattern` is None for the rule DEFAULT, which keeps the name."""
 
     pattern: Any
     replacement: str
     case: str
 
     def apply(self, name: str) -> str | None:
-        """Return the name that the rule produces from a distinguished name, None if the rule does not match."""
+        """Return the principal's name for a distinguished name; None if the rule does not match."""
         if self.pattern is None:
             return name
         match = self.pattern.fullmatch(name)
@@ -50,7 +52,7 @@ class PrincipalRules:
         self._rules = list(_parse(text or "DEFAULT"))
 
     def name_of(self, distinguished_name: str) -> str:
-        """Return the principal's name. ValueError if no rule matches."""
+        """Return the principal's name for a distinguished name. ValueError if no rule matches."""
         for rule in self._rules:
             name = rule.apply(distinguished_name)
             if name is not None:
@@ -79,7 +81,10 @@ def _compiled(pattern: str) -> Any:
 
 
 def _replaced(found: re.Match[str], groups: tuple[str | None, ...]) -> str:
-    """Expand a replacement. `\\x` is x. `$12` is the longest group number that exists, else literal text."""
+    """Expand an escape or a group reference in a replacement.
+
+    `\\x` becomes x. In `$12`, the longest number of an existing group counts; if there is none, the text is unchanged.
+    """
     if found["plain"] is not None:
         return found["plain"]
     digits = found["digits"]

@@ -1,8 +1,10 @@
-"""Load key and trust stores, from files or settings, into libcrypto.
+"""Load key stores and trust stores for TLS, from files or settings.
 
-As in Java, the first bytes of a file determine its format, and the type setting has no influence. `30` is PKCS#12, `FE
-ED FE ED` is Java's JKS, `-----` is PEM. Errors are ConfigErrors that name the setting. May block: do not call it on
-network workers.
+The first bytes of a file determine its format: `30` is PKCS#12, and `-----BEGIN` is PEM. As in Java, the setting for
+the type has no influence. Java's JKS format (`FE ED FE ED`) is recognized and refused. A ConfigError names the setting
+that is invalid.
+
+Thread rule: any thread except network workers, because files are read.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ _PEM_BLOCK: Final = re.compile(r"-----BEGIN (?P<what>[A-Z0-9 ]+)-----(?P<body>[^
 
 
 class FileStamp(NamedTuple):
-    """The attributes of a file that show whether it has changed."""
+    """The attributes of a file that change when the file changes."""
 
     mtime_ns: int
     size: int
@@ -36,7 +38,7 @@ class FileStamp(NamedTuple):
 
 
 def stamp_of(path: str) -> FileStamp | None:
-    """Return a file's stamp, None if the file does not exist."""
+    """Return the stamp of a file; None if the file does not exist."""
     try:
         found = os.stat(path)
     except OSError:
@@ -45,7 +47,10 @@ def stamp_of(path: str) -> FileStamp | None:
 
 
 def read_key_store(config: TlsSettings, now: float | None = None) -> KeyStore:
-    """Load a listener's key and certificate chain. `now`, in s since 1970, is compared with the certificates' dates."""
+    """Load the private key and certificate chain of a listener. ConfigError if they are invalid or expired.
+
+    `now` is the time to which the certificate's validity is compared, in seconds since 1970.
+    """
     key = "ssl.keystore.location"
     inline = config.ssl_keystore_key or config.ssl_keystore_certificate_chain
     if inline:
@@ -74,7 +79,7 @@ def read_key_store(config: TlsSettings, now: float | None = None) -> KeyStore:
 
 
 def read_trust_store(config: TlsSettings) -> TrustStore | None:
-    """Load a listener's trusted CAs, None if none are configured."""
+    """Load the trusted CAs of a listener. Return None if none are configured. ConfigError."""
     key = "ssl.truststore.location"
     path = config.ssl_truststore_location
     if config.ssl_truststore_certificates:
@@ -113,7 +118,7 @@ def _key_file(key: str, config: TlsSettings) -> KeyStore:
 
 
 def read_file(key: str, path: str) -> bytes:
-    """Read a regular file. ConfigError for anything else, such as a directory or an endless pipe."""
+    """Read a regular file. ConfigError for anything else, such as a directory or a pipe."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
@@ -131,7 +136,7 @@ def read_file(key: str, path: str) -> bytes:
 
 
 def wrapped(text: str) -> bytes:
-    """Restore the line breaks of PEM text. In a .properties file they may be blanks, or missing."""
+    """Restore the line breaks of PEM text. In a .properties file, they may be spaces or missing."""
 
     def block(match: re.Match[str]) -> str:
         if ":" in match["body"]:
@@ -188,5 +193,5 @@ def _check_dates(key: str, path: str, validity: tuple[int, int], now: float) -> 
 
 
 def utc_date(seconds: int) -> str:
-    """Format a time in seconds since 1970 in UTC."""
+    """Format a time in seconds since 1970 as a date and time in UTC."""
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
