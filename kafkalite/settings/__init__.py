@@ -1,18 +1,18 @@
-"""Define, parse and check every setting of the broker, its listeners, topics and groups.
+"""Define, parse and check all settings of the broker, its listeners, topics and groups.
 
-    broker                 BrokerConfig: all settings of the broker, composed of the areas
-    areas/                 the broker's settings, one module per area
-    topic_setting_lookup   TopicConfig: a topic's own value, else the broker's
-    topic_settings_table   the settings of a topic
+    broker                 BrokerConfig: all settings of the broker
+    areas/                 definitions of the broker's settings, one module per area
+    topic_setting_lookup   TopicConfig: the settings of one topic
+    topic_settings_table   definitions of the topic settings
     group                  the settings of a consumer group
-    client_metrics         the settings of a subscription to clients' metrics (KIP-714)
-    listener_keys          keys that apply to one listener
+    client_metrics         subscriptions to clients' metrics (KIP-714)
+    listener_keys          keys for one listener, such as `listener.name.outside.ssl.keystore.location`
     rows                   Setting: the definition of one setting, with parser and checks
     properties             Java's .properties files
     providers              values stored outside the file, such as `${env:NAME}`
-    listeners              addresses to bind and to advertise
+    listeners              the addresses of `listeners` and `advertised.listeners`
     foreign                Kafka's settings that have no effect here
 
-Names, defaults and precedence of Kafka's settings are those of Apache Kafka 4. tools/generate_config_docs.py generates
-docs/configuration.md from this package.
+Kafka's settings have the names, defaults and precedence of Apache Kafka 4. The script tools/generate_config_docs.py
+generates docs/configuration.md from this package.
 """

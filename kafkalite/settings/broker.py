@@ -1,8 +1,10 @@
-"""Load, check and describe the broker's settings: BrokerConfig, one frozen object.
+"""Load, check and describe the broker's settings, as one immutable object: BrokerConfig.
 
-Each field is one setting; its key is the field's name with dots for underscores. The modules in
-`kafkalite.settings.areas` define the fields: to add an area, add a module there and make its class a base of
-BrokerConfig. `kafkalite.settings.rows` parses texts. Any thread may read a BrokerConfig; a change creates a new one.
+Each field of BrokerConfig is a setting. The key of a setting is the name of its field, with dots instead of
+underscores. The modules in `kafkalite.settings.areas` define the fields. To add an area, add a module there and make
+its class a base class of BrokerConfig. `kafkalite.settings.rows` parses values.
+
+Thread rule: any thread may read a BrokerConfig. A change creates a new object.
 """
 
 from __future__ import annotations
@@ -80,9 +82,9 @@ class BrokerConfig(
     MetricRows,
     ClassicRows,
 ):
-    """The broker's settings. `load` creates and validates them; the bare constructor uses the defaults.
+    """The broker's settings. `load` reads and validates them; the constructor uses the defaults.
 
-    Compared by identity, so that values derived from an object can be cached for it.
+    Two objects are never equal, so that values derived from an object can be cached for it.
     """
 
     static_texts: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -97,10 +99,12 @@ class BrokerConfig(
     TABLE: ClassVar[Mapping[str, Setting]]
 
     def __init__(self, **values: object) -> None:
-        """Set fields by name, with values of their types; others get their defaults. TypeError for an unknown name.
+        """Create a configuration from values by field name.
 
-        A loop is used because the generated `__init__` of a dataclass with this many fields takes longer to create than
-        all other generated methods together.
+        Other fields get their defaults. TypeError for an unknown name.
+
+        Dataclasses generate a slower `__init__`: for this many fields, it takes longer to create than all their other
+        methods together.
         """
         for each in fields(self):
             if each.name in values:
@@ -116,9 +120,10 @@ class BrokerConfig(
 
     @classmethod
     def load(cls, file: Path | None = None, overrides: Mapping[str, object] | None = None) -> Self:
-        """Load the file's settings, then apply `overrides` (keys with dots, values as text or as Python values).
+        """Load settings from a file, then apply `overrides`.
 
-        Raises ConfigError for an unknown key or an invalid value, and StartupError if the file cannot be read.
+        The keys of `overrides` contain dots; the values are text or Python values. ConfigError for an unknown key or an
+        invalid value, StartupError if the file cannot be read.
         """
         texts = read_properties(file) if file is not None else {}
         texts.update((key, to_text(value)) for key, value in (overrides or {}).items())
@@ -134,11 +139,15 @@ class BrokerConfig(
         return replace(config, notes=(*notes, *_later_notes(known)))
 
     def changes(self, *, cluster: bool) -> Mapping[str, str]:
-        """Return the texts of dynamic settings: those of the whole cluster, or of this broker."""
+        """Return the dynamic settings as text: those of the whole cluster, or those of this broker only."""
         return self.cluster_texts if cluster else self.dynamic_texts
 
     def with_dynamic(self, texts: Mapping[str, str], *, cluster: bool = False) -> Self:
-        """Return this configuration with a complete set of dynamic settings. ConfigError if one is invalid."""
+        """Return a new configuration with other dynamic settings. ConfigError if one of them is invalid.
+
+        `texts` replaces all dynamic settings: those of the whole cluster if `cluster` is set, else those of this
+        broker.
+        """
         own, all_brokers = (self.dynamic_texts, texts) if cluster else (texts, self.cluster_texts)
         for key in texts if cluster else ():
             if listener_key(key) is not None:
@@ -156,7 +165,7 @@ class BrokerConfig(
         return config
 
     def check(self) -> None:
-        """Raise ConfigError for values that contradict each other."""
+        """Raise ConfigError if settings contradict each other."""
         if len(self.log_dirs) > 1:
             raise ConfigError(
                 "log.dirs", "must be one directory; to use several disks, combine them in one file system"
@@ -216,36 +225,36 @@ class BrokerConfig(
 
     @property
     def inner_listener(self) -> Listener:
-        """Return the listener for traffic between brokers. ConfigError if there is none."""
+        """The listener for traffic between brokers. ConfigError if there is none."""
         listeners = {listener.name: listener for listener in self.bound_listeners}
         return listeners[inner_listener(self, self.static_texts, listeners)]
 
     @property
     def controller_protocol(self) -> str:
-        """Return the protocol of the controllers' listener, in a cluster."""
+        """The security protocol of the controllers' listener. Only for a broker in a cluster."""
         return protocol_of(self.controller_listener_names[0], self.listener_security_protocol_map)
 
     @property
     def bound_listeners(self) -> tuple[Listener, ...]:
-        """Return the listeners to bind, without controller listeners."""
+        """The listeners that this broker binds. Listeners of controllers are not included."""
         return parse_listeners(self.listeners, self.listener_security_protocol_map, self.controller_listener_names)
 
     def tls_of(self, listener: str) -> TlsSettings:
-        """Return the TLS settings in effect for a listener."""
+        """Return the effective TLS settings of a listener."""
         return TlsSettings.of_listener(listener, self.static_texts, self.dynamic_texts)
 
     def sasl_of(self, listener: str) -> ListenerSaslSettings:
-        """Return the SASL settings in effect for a listener. ConfigError for an unsupported mechanism."""
+        """Return the effective SASL settings of a listener. ConfigError for an unsupported mechanism."""
         return ListenerSaslSettings.of_listener(listener, self.static_texts)
 
     def advertised_endpoint(self, listener: Listener, bound_port: int) -> Endpoint:
-        """Return the address that clients of this listener receive, once its port is known."""
+        """Return the address of a listener that clients receive. `bound_port` is the port to which it is bound."""
         advertised = parse_advertised(self.advertised_listeners, self.bound_listeners).get(listener.name)
         return (advertised or listener).endpoint(bound_port)
 
     @property
     def data_directory(self) -> Path:
-        """Return the only data directory."""
+        """The data directory. There is only one."""
         if self.log_dirs:
             return Path(self.log_dirs[0])
         base = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
@@ -253,28 +262,28 @@ class BrokerConfig(
 
     @property
     def cordoned(self) -> bool:
-        """Return whether the data directory must not get new partitions."""
+        """Whether the data directory is cordoned, so that it gets no new partitions."""
         return bool(self.cordoned_log_dirs)
 
     @property
     def broker_id(self) -> int:
-        """Return node.id, under Kafka's older name."""
+        """The value of node.id, which Kafka formerly called broker.id."""
         return self.node_id
 
     def classic_partition_count(self, topic: str) -> int:
-        """Return the number of partitions with which the first message creates a classic topic."""
+        """Return the number of partitions of a classic topic that is created by its first message."""
         return max(1, parse_map(self.topic_partition_count_map).get(topic, self.num_partitions))
 
     def connections_per_ip_overrides(self) -> dict[str, int]:
-        """Return max.connections.per.ip.overrides as address → count."""
+        """Parse max.connections.per.ip.overrides. Return address → maximum number of connections. ConfigError."""
         return parse_limits(self.max_connections_per_ip_overrides)
 
     def connections_per_listener(self) -> dict[str, int]:
-        """Return max.connections of the listeners that set it."""
+        """Return max.connections of each listener that sets it."""
         return self._by_listener("max.connections")
 
     def connection_rates_of_listeners(self) -> dict[str, int]:
-        """Return max.connection.creation.rate of the listeners that set it."""
+        """Return max.connection.creation.rate of each listener that sets it."""
         return self._by_listener("max.connection.creation.rate")
 
     def _by_listener(self, key: str) -> dict[str, int]:
@@ -282,7 +291,7 @@ class BrokerConfig(
         return {each.name: limits[each.name.lower()] for each in self.bound_listeners if each.name.lower() in limits}
 
     def describe(self) -> Iterator[ConfigEntry]:
-        """Yield every setting with value, source and synonyms for DescribeConfigs."""
+        """Yield all settings with value, source and synonyms, for DescribeConfigs."""
         given = (*self.dynamic_texts, *self.cluster_texts, *self.static_texts)
         own = {key: row for key in given if (row := row_of(key)) is not None}
         for key, row in {**BROKER_SETTINGS, **own}.items():
@@ -293,11 +302,14 @@ class BrokerConfig(
 
     @property
     def written_default(self) -> str:
-        """Return the key if it is described as a cluster-wide setting by default, else ""."""
+        """The setting that DescribeConfigs reports as cluster-wide even if it was not changed; "" in a cluster.
+
+        Kafka 4.1 does the same, because it stores this setting when it first starts.
+        """
         return "" if self.in_cluster else WRITTEN_DEFAULT
 
     def synonyms(self, key: str) -> tuple[ConfigSynonym, ...]:
-        """Return the values of a broker setting by source, the effective one first."""
+        """Return the values of a setting at all its sources, the effective value first."""
         names = BROKER_SYNONYMS.get(key, (key,))
         rows = {name: BROKER_SETTINGS[name] for name in names if name in BROKER_SETTINGS}
         defaults = {name: row.render(row.default) for name, row in rows.items() if row.default is not None}
@@ -313,12 +325,15 @@ _ALIASES: Final = {alias: key for key, row in BROKER_SETTINGS.items() for alias 
 
 
 def is_broker_setting(name: str) -> bool:
-    """Return whether a name is a setting of the broker or of one of its listeners."""
+    """Return whether a key is a setting of the broker or of one of its listeners."""
     return name in BROKER_SETTINGS or listener_key(name) is not None
 
 
 def _known_texts(texts: Mapping[str, str], notes: list[str]) -> dict[str, str]:
-    """Return the known settings, with aliases replaced. ConfigError for an unknown key; a note for an ignored one."""
+    """Return the settings that have an effect, with aliases replaced by their keys.
+
+    ConfigError for an unknown key. For a key that is ignored, a sentence is added to `notes`.
+    """
     known: dict[str, str] = {}
     for key, text in texts.items():
         if is_broker_setting(key):
@@ -347,7 +362,10 @@ def _later_notes(known: Mapping[str, str]) -> Iterator[str]:
 
 
 def check_thread_counts(present: BrokerConfig, wanted: BrokerConfig) -> None:
-    """Raise ConfigError if a thread count would more than double or fall below half: Kafka's rule."""
+    """Raise ConfigError if a change would more than double a number of threads, or more than halve it.
+
+    Source: Kafka.
+    """
     for key in (
         "num.io.threads",
         "num.network.threads",

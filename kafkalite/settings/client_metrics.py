@@ -1,10 +1,12 @@
-"""Parse and match subscriptions to clients' metrics (Kafka's resource CLIENT_METRICS, KIP-714).
+"""Parse and match subscriptions to clients' metrics (Kafka's config resource CLIENT_METRICS, KIP-714).
 
-A subscription selects clients, the metrics that they push, and the interval. As in Kafka, `resolve` raises
-InvalidRequest for unknown names and intervals out of range, and ConfigError for values that cannot be parsed. Patterns
-are RE2's and must match the whole text.
+A subscription selects clients, the metrics that they push, and the interval between pushes. Patterns are RE2
+expressions that must match the whole text.
 
-Frozen, so any thread may read them; a change creates a new object. Source: ClientMetricsConfigs of Kafka 4.1.
+As in Kafka, errors have two kinds. An unknown key or an interval out of range is an InvalidRequest; a value that cannot
+be parsed is a ConfigError. Source: ClientMetricsConfigs of Kafka 4.1.
+
+Thread rule: immutable; any thread. A change creates a new object.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ ATTRIBUTES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientMetricsConfig:
-    """One subscription. Create it with `resolve`; the bare constructor gives the built-in defaults."""
+    """One subscription. `resolve` creates it from texts; the constructor uses the defaults."""
 
     metrics: tuple[str, ...] = setting(
         LIST, (), "Name prefixes of the metrics that clients push; `*` selects all, an empty list none."
@@ -75,7 +77,7 @@ class ClientMetricsConfig:
 
     @classmethod
     def resolve(cls, overrides: Mapping[str, str]) -> Self:
-        """Return the subscription of these texts. InvalidRequest or ConfigError if they are invalid."""
+        """Create a subscription from the texts of its settings. InvalidRequest or ConfigError if they are invalid."""
         for key in overrides:
             if key not in CLIENT_METRICS_SETTINGS:
                 known = near_miss(key, CLIENT_METRICS_SETTINGS)
@@ -88,26 +90,32 @@ class ClientMetricsConfig:
         return cls(**values, overrides=dict(overrides), patterns=patterns)
 
     def matches(self, attributes: Mapping[str, str]) -> bool:
-        """Return whether a client with these attributes matches. A missing attribute never matches."""
+        """Return whether the subscription selects a client with these attributes.
+
+        A client without an attribute does not match a pattern for the attribute.
+        """
         return all(
             name in attributes and pattern.fullmatch(attributes[name]) is not None
             for name, pattern in self.patterns.items()
         )
 
     def describe(self) -> Iterator[ConfigEntry]:
-        """Yield every setting with value, source and synonym for DescribeConfigs; a default has no synonym."""
+        """Yield all settings with value, source and synonyms, for DescribeConfigs. A default has no synonyms."""
         for key, row in CLIENT_METRICS_SETTINGS.items():
             value, own = row.render(getattr(self, row.attribute)), key in self.overrides
             yield row.entry(value, (ConfigSynonym(key, value, ConfigSource.CLIENT_METRICS),) if own else ())
 
 
 def _items(text: str) -> list[str]:
-    """Split a list into patterns. Empty ones are invalid in Kafka, so they are kept for the check."""
+    """Split a comma-separated list of patterns. Empty patterns are kept, because Kafka rejects them later."""
     return [item.strip() for item in text.split(",")] if text.strip() else []
 
 
 def _pattern(text: str) -> tuple[str, Any]:
-    """Split a pattern into attribute and expression. As in Kafka, a trailing `=` is ignored."""
+    """Split a pattern into its attribute and its compiled expression. ConfigError.
+
+    As in Kafka, `=` at the end is ignored.
+    """
     name, _, expression = text.rstrip("=").partition("=")
     if name.strip() not in ATTRIBUTES or not expression or "=" in expression:
         raise ConfigError(

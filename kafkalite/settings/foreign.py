@@ -1,7 +1,8 @@
-"""Handle Kafka's broker settings that have no effect here, so that a server.properties of Kafka can be used unchanged.
+"""Accept or reject Kafka's broker settings that have no effect here.
 
-Most are accepted with a log message, because clients cannot see a difference. A few are rejected: those that promise
-protection or a policy, which would silently be missing.
+So a server.properties of Kafka can usually be used unchanged. Most such settings are accepted with a log message,
+because clients cannot notice that they have no effect. Settings that promise protection or a policy are rejected,
+because it would be missing.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ _PATTERN: Final = re.compile("|".join(re.escape(prefix) for prefix in sorted(_PR
 
 
 def refuse_foreign(key: str, text: str) -> None:
-    """Raise ConfigError for a key that cannot safely be ignored, unless its value is empty."""
+    """Raise ConfigError for a key that must not be ignored, unless its value is empty."""
     if key in _REFUSED and text.strip():
         raise ConfigError(key, _REFUSED[key])
     # Kafka's handler for bearer tokens does what this broker does; another one would make its own decisions.
@@ -135,9 +136,9 @@ def refuse_foreign(key: str, text: str) -> None:
 
 
 def known_dynamic(texts: Mapping[str, str], table: Mapping[str, Setting]) -> dict[str, str]:
-    """Return the dynamic broker settings that are in the table. The others are stored, but have no effect.
+    """Return the dynamic settings that have an effect. Others are stored without effect, as in Kafka.
 
-    Raises ConfigError for a setting that is read only at start, and if too much would be stored.
+    ConfigError for a setting that cannot be changed while the broker runs, and if too much would be stored.
     """
     for key, text in texts.items():
         of_listener = listener_key(key)
@@ -158,9 +159,10 @@ def known_dynamic(texts: Mapping[str, str], table: Mapping[str, Setting]) -> dic
 
 
 def check_kept(texts: Mapping[str, str], before: Mapping[str, str], table: Mapping[str, Setting]) -> None:
-    """Raise ConfigError if a change from `before` to `texts` makes the stored unknown settings exceed KEPT_TOTAL_MAX.
+    """Raise ConfigError if a change would store too much text of settings without effect (KEPT_TOTAL_MAX).
 
-    If an earlier version stored more, that stays valid: the broker starts, and the settings can be removed in steps.
+    `before` are the settings before the change, `texts` those after it. If an earlier version stored more, a change is
+    valid as long as the size does not grow.
     """
     size = kept_size(texts, table)
     if size > KEPT_TOTAL_MAX and size > kept_size(before, table):
@@ -168,12 +170,12 @@ def check_kept(texts: Mapping[str, str], before: Mapping[str, str], table: Mappi
 
 
 def kept_size(texts: Mapping[str, str], table: Mapping[str, Setting]) -> int:
-    """Return the characters of the names and values that are stored without effect."""
+    """Return the number of characters in the keys and values of settings that are stored without effect."""
     return sum(len(key) + len(text) for key, text in texts.items() if key not in table and listener_key(key) is None)
 
 
 def foreign_note(key: str) -> str | None:
-    """Return the log message for a setting of Kafka that has no effect here, None for an unknown key."""
+    """Return the log message for a setting of Kafka that has no effect here; None for an unknown key."""
     if key in _REFUSED:
         return f"{key} is empty and ignored"
     match = _PATTERN.match(key)
@@ -183,10 +185,10 @@ def foreign_note(key: str) -> str | None:
 
 
 def foreign_rows() -> list[tuple[str, str]]:
-    """Return (key or `prefix*`, reason) for the documentation."""
+    """Return the ignored settings for the documentation: (key or `prefix*`, reason)."""
     return [(f"{key}*" if key.endswith((".", "metric")) else key, why) for key, why in sorted(_PREFIXES.items())]
 
 
 def refused_rows() -> list[tuple[str, str]]:
-    """Return (key, reason of the rejection) for the documentation."""
+    """Return the rejected settings for the documentation: (key, reason)."""
     return sorted(_REFUSED.items())

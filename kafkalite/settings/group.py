@@ -1,10 +1,13 @@
-"""Resolve a group's settings (Kafka's resource GROUP, KIP-848): its own value, else the broker's.
+"""Determine the effective settings of a consumer group (Kafka's config resource GROUP, KIP-848).
 
-`consumer.*` applies to groups of the newer protocol. `share.*` and `streams.*` are validated and stored as in Kafka,
-but have no effect, because share and streams groups are not supported. A setting's synonyms name the broker settings
-that its default comes from, as in Kafka 4.2 and later; Kafka 4.1 returns no synonyms.
+A setting's value is the group's own, or else the broker's. Settings `consumer.*` apply to groups of the consumer group
+protocol. Settings `share.*` and `streams.*` are validated and stored as in Kafka, but have no effect, because share and
+streams groups are not supported.
 
-Frozen, so any thread may read them; a change creates a new object. Source: GroupConfig of Kafka 4.1, answers of 4.4.
+Sources: GroupConfig of Kafka 4.1, and responses of Kafka 4.4. As in Kafka 4.2 and later, a setting's synonyms name the
+broker setting of its default. Kafka 4.1 returns no synonyms.
+
+Thread rule: immutable; any thread. A change creates a new object.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ _DURATION: Final = re.compile(r"by_duration:P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
-    """One group's settings. Create it with `resolve`; the bare constructor gives the built-in defaults."""
+    """The settings of one group. `resolve` creates them from texts; the constructor uses the defaults."""
 
     consumer_session_timeout_ms: int = setting(
         INT,
@@ -133,7 +136,10 @@ class GroupConfig:
 
     @classmethod
     def resolve(cls, broker: BrokerConfig, overrides: Mapping[str, str]) -> Self:
-        """Return the settings of a group on this broker. ConfigError for an unknown key or an invalid value."""
+        """Determine the settings of a group from the broker's settings and the group's own (`overrides`).
+
+        ConfigError for an unknown key or an invalid value.
+        """
         for key in overrides:
             if key not in GROUP_SETTINGS:
                 raise ConfigError(key, f"unknown group setting{near_miss(key, GROUP_SETTINGS)}")
@@ -147,7 +153,10 @@ class GroupConfig:
         return config
 
     def _check(self, broker: BrokerConfig) -> None:
-        """Check values against each other. The broker's limits apply to the group's own settings."""
+        """Raise ConfigError if values contradict each other or exceed the broker's limits.
+
+        The broker's limits apply only to values that the group sets itself.
+        """
         for key, shortest, longest in (
             (
                 "consumer.session.timeout.ms",
@@ -177,7 +186,7 @@ class GroupConfig:
             raise ConfigError("share.auto.offset.reset", "must be latest, earliest or by_duration:<ISO 8601>")
 
     def describe(self, broker: BrokerConfig) -> Iterator[ConfigEntry]:
-        """Yield every setting with value, source and synonyms for DescribeConfigs."""
+        """Yield all settings with value, source and synonyms, for DescribeConfigs."""
         for row in GROUP_SETTINGS.values():
             yield row.entry(row.render(getattr(self, row.attribute)), tuple(self._synonyms(row, broker)))
 

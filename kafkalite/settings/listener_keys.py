@@ -1,4 +1,7 @@
-"""Split keys of the form `listener.name.<listener>.…`, and find their settings (TLS, SASL, connection limits). Pure."""
+"""Recognize keys that apply to one listener: `listener.name.<listener>.…`, for TLS, SASL and connection limits.
+
+Pure functions.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,10 @@ RELOADABLE: Final = tls.RELOADABLE | connections.OF_LISTENERS
 
 
 def listener_key(full: str) -> tuple[str, str] | None:
-    """Return (listener in lower case, key) for a key of one listener, None for any other."""
+    """Split a key of one listener into (listener in lower case, key). None for other keys."""
     return tls.listener_key(full) or sasl.listener_key(full) or connections.listener_key(full)
 
 
 def row_of(full: str) -> Setting | None:
-    """Return the row of a listener's key, None if it is unknown."""
+    """Return the definition of a listener's setting; None for other keys."""
     return tls.row_of(full) or sasl.row_of(full) or connections.row_of(full)

@@ -1,14 +1,16 @@
-"""Parse `listeners` and `advertised.listeners` into addresses, and reject protocols that are not supported.
+"""Parse the settings `listeners` and `advertised.listeners` into addresses and security protocols.
 
-    listeners=kafka://127.0.0.1:9092            our own form; the listener is named KAFKA
-    listeners=PLAINTEXT://:9092                 Kafka's form; no host is every interface
+    listeners=kafka://127.0.0.1:9092            kafkalite's form; the listener is named KAFKA
+    listeners=PLAINTEXT://:9092                 Kafka's form; no host means every interface
     listeners=kafka://:9092,kafka07://:9072     Kafka 0.7's protocol needs a separate port
-    listeners=ssl://:9093                       the same protocol through TLS
+    listeners=ssl://:9093                       Kafka's protocol through TLS
     listeners=sasl://:9094,sasl+ssl://:9095     authentication by SASL, in plain text and through TLS
     listeners=IN://:29092,OUT://:9092           custom names: listener.security.protocol.map=IN:PLAINTEXT,OUT:SSL
 
-Pure functions on text, without DNS or sockets. Only a listener that is bound to every interface and not advertised
-needs more: the machine's host name.
+Unsupported protocols are rejected. Parsing uses neither DNS nor sockets. Only `Listener.endpoint` may need the
+machine's host name: for a listener that is bound to every interface and not advertised.
+
+Thread rule: pure functions; any thread.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ _EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104  # compared 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """An address to bind or to advertise. An empty `host` is every interface; IPv6 is written without brackets."""
+    """An address to bind or to advertise. An empty `host` means every interface; IPv6 has no brackets."""
 
     name: str
     host: str
@@ -51,21 +53,21 @@ class Listener:
 
     @property
     def tls(self) -> bool:
-        """Whether it uses TLS."""
+        """Whether the listener uses TLS."""
         return self.protocol in {"SSL", "SASL_SSL"}
 
     @property
     def sasl(self) -> bool:
-        """Whether its clients authenticate by SASL."""
+        """Whether clients of the listener authenticate by SASL."""
         return self.protocol in {"SASL_PLAINTEXT", "SASL_SSL"}
 
     @property
     def classic(self) -> bool:
-        """Whether it serves Kafka 0.7's protocol."""
+        """Whether the listener is for Kafka 0.7's protocol."""
         return self.name == "KAFKA07"
 
     def endpoint(self, bound_port: int) -> Endpoint:
-        """Return the address that clients receive, once the port is known."""
+        """Return the address that clients receive. `bound_port` is used if the listener's port is 0."""
         host = socket.gethostname() if self.host in _EVERYWHERE else self.host
         return Endpoint(self.name, host, self.port or bound_port)
 
@@ -75,7 +77,10 @@ class Listener:
 
 
 def parse_listeners(text: str, protocol_map: str, controller_names: Iterable[str] = ()) -> tuple[Listener, ...]:
-    """Return the listeners to bind. ConfigError if there is none, one is malformed, or its protocol is unsupported."""
+    """Parse `listeners`. Return the listeners that this broker binds, without those of controllers.
+
+    ConfigError if there is none, or if one is malformed or has an unsupported protocol.
+    """
     protocols = _parse_protocol_map(protocol_map)
     controllers = {name.upper() for name in controller_names}
     found = [item for item in _parse(KEY, text) if item.name not in controllers]
@@ -91,18 +96,21 @@ def parse_listeners(text: str, protocol_map: str, controller_names: Iterable[str
 
 
 def parse_names(text: str) -> list[Listener]:
-    """Return all listeners in `listeners`, including controllers' and those with unmapped protocols. ConfigError."""
+    """Parse `listeners`, including listeners of controllers, without determining protocols. ConfigError."""
     return _parse(KEY, text)
 
 
 def protocol_of(controller: str, protocol_map: str) -> str:
-    """Return a controller listener's protocol: from the map, else its own name, else PLAINTEXT, as in Kafka."""
+    """Return the security protocol of a controller listener.
+
+    As in Kafka, it is the one in the protocol map, or else the listener's name if it is a protocol, or else PLAINTEXT.
+    """
     name = controller.upper()
     return _parse_protocol_map(protocol_map).get(name, name if name in PROTOCOLS else "PLAINTEXT")
 
 
 def parse_advertised(text: str | None, listeners: Iterable[Listener]) -> dict[str, Listener]:
-    """Return listener name → advertised address. Names that are not bound here (a controller's) are left out."""
+    """Parse `advertised.listeners`. Return name → address of the listeners that this broker binds. ConfigError."""
     if not text:
         return {}
     names = {item.name for item in listeners}
@@ -153,7 +161,7 @@ def _protocol_of(item: Listener, protocols: Mapping[str, str]) -> str:
 
 
 def parse_limits(text: str) -> dict[str, int]:
-    """Return max.connections.per.ip.overrides as address → count."""
+    """Parse max.connections.per.ip.overrides. Return address → maximum number of connections. ConfigError."""
     limits: dict[str, int] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         address, separator, count = item.rpartition(":")

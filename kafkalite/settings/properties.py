@@ -1,4 +1,7 @@
-"""Parse Java's .properties syntax, from a text or a file. Any thread."""
+"""Parse Java's .properties syntax, from a text or a file.
+
+Thread rule: any thread.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """Return the keys and values of a .properties file in UTF-8. StartupError if it cannot be read."""
+    """Read a .properties file in UTF-8. Return its keys and values. StartupError if it cannot be read."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -24,8 +27,10 @@ def read_properties(path: Path) -> dict[str, str]:
 
 
 def parse_properties(text: str, source: str = "configuration") -> dict[str, str]:
-    r"""Parse Java's .properties syntax: `#` and `!` comments, `=`, `:` or blanks between key and value, `\` at the end
-    of a line, and the escapes `\t \n \r \f \\uXXXX`. As in Java, the last of several lines for one key wins.
+    r"""Parse a text in Java's .properties syntax. StartupError if it is invalid; `source` names it in the message.
+
+    Comments begin with `#` or `!`. Key and value are separated by `=`, `:` or spaces. A line that ends with `\`
+    continues on the next line. Escapes are `\t \n \r \f \\uXXXX`. As in Java, the last of several values for a key counts.
     """
     values: dict[str, str] = {}
     for number, line in _logical_lines(text):
@@ -41,7 +46,10 @@ _ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def _logical_lines(text: str) -> Iterable[tuple[int, str]]:
-    """Yield logical lines without comments and blank lines, each with the number of its first line, from 1."""
+    """Join lines that end with a backslash to the next one, and skip comments and blank lines.
+
+    Yield each logical line with the number of its first line, from 1.
+    """
     pending = ""
     first = 0
     for number, raw in enumerate(text.split("\n"), start=1):

@@ -1,19 +1,23 @@
-"""Resolve Kafka's configuration providers: values stored outside the settings file, such as secrets.
+"""Replace variables in settings by values from Kafka's configuration providers, which store values outside the file.
 
     config.providers=env,secrets,mounted
     config.providers.env.class=org.apache.kafka.common.config.provider.EnvVarConfigProvider
     config.providers.secrets.class=org.apache.kafka.common.config.provider.FileConfigProvider
     config.providers.mounted.class=org.apache.kafka.common.config.provider.DirectoryConfigProvider
 
-    log.dirs=${env:DATA}                            the environment's DATA
+    log.dirs=${env:DATA}                            the environment variable DATA
     node.id=${secrets:/etc/kafka/node:id}           the key `id` of a properties file
     broker.rack=${mounted:/run/secrets:rack}        the content of the file /run/secrets/rack
 
-Parameters are Kafka's: `config.providers.<name>.param.allowlist.pattern` limits the names of the environment, and
-`...param.allowed.paths` the files and directories. If a variable has no value, Kafka keeps it as literal text. Here it
-is a ConfigError, because it is hardly meant literally. Without config.providers nothing is replaced.
+Providers have Kafka's parameters. The parameter `config.providers.<name>.param.allowlist.pattern` limits the names of
+environment variables. `config.providers.<name>.param.allowed.paths` limits the files and directories.
 
-Sources: KIP-297, KIP-421, KIP-632, KIP-887, KIP-993. Applied once, when a configuration is loaded; any thread.
+A variable without a value is a ConfigError. Kafka would keep it as literal text, which is hardly intended. Without the
+setting config.providers, nothing is replaced.
+
+Sources: KIP-297, KIP-421, KIP-632, KIP-887, KIP-993.
+
+Thread rule: any thread.
 """
 
 from __future__ import annotations
@@ -37,13 +41,13 @@ _VARIABLE: Final = re.compile(r"\$\{([^}:]*):(?:([^}]*?):)?([^}]*)\}")
 
 
 class Provider(Protocol):
-    """A source of values. `value` raises ValueError with a sentence if there is none."""
+    """A provider of values. `value` raises ValueError if there is no value; the message is one sentence."""
 
     def value(self, path: str, key: str) -> str: ...
 
 
 class EnvironmentProvider:
-    """`${name:KEY}`: a variable of the environment (Kafka's EnvVarConfigProvider)."""
+    """A provider of environment variables, for `${name:KEY}` (Kafka's EnvVarConfigProvider)."""
 
     PARAMETERS: Final = ("allowlist.pattern",)
 
@@ -51,7 +55,7 @@ class EnvironmentProvider:
         self._allowed = re.compile(parameters.get("allowlist.pattern", ".*"), re.DOTALL)
 
     def value(self, path: str, key: str) -> str:
-        """Return the variable's value."""
+        """Return the value of the environment variable `key`. ValueError if it is not set or not allowed."""
         if path:
             raise ValueError("environment variables have no path; use ${name:KEY}")
         if self._allowed.fullmatch(key) is None:
@@ -69,7 +73,10 @@ class _PathProvider:
         self._allowed = [_absolute(text) for text in texts if text]
 
     def _checked(self, path: str) -> Path:
-        """Return the path, normalized without following links, as in Kafka. ValueError if it is not allowed."""
+        """Return the normalized path. ValueError if it is not allowed.
+
+        As in Kafka, symbolic links are not followed.
+        """
         if not path:
             raise ValueError("the path is missing; use ${name:/path:key}")
         found = Path(os.path.normpath(_absolute(path)))
@@ -79,10 +86,10 @@ class _PathProvider:
 
 
 class FileProvider(_PathProvider):
-    """`${name:/path:key}`: a key of a properties file (Kafka's FileConfigProvider)."""
+    """A provider of the keys of properties files, for `${name:/path:key}` (Kafka's FileConfigProvider)."""
 
     def value(self, path: str, key: str) -> str:
-        """Return the key's value."""
+        """Return the value of a key in a properties file. ValueError."""
         try:
             found = read_properties(self._checked(path))
         except StartupError as error:
@@ -93,10 +100,10 @@ class FileProvider(_PathProvider):
 
 
 class DirectoryProvider(_PathProvider):
-    """`${name:/path:file}`: the content of a file in a directory (Kafka's DirectoryConfigProvider)."""
+    """A provider of file contents in a directory, for `${name:/path:file}` (Kafka's DirectoryConfigProvider)."""
 
     def value(self, path: str, key: str) -> str:
-        """Return the file's content. As for any setting, surrounding blanks and newlines are ignored."""
+        """Return the content of the file `key` in the directory `path`. ValueError."""
         if not key or "/" in key or key == "..":
             raise ValueError(f"{key!r} is not a file name in {path}")
         try:
@@ -116,7 +123,10 @@ CLASSES: Final[Mapping[str, type[EnvironmentProvider | FileProvider | DirectoryP
 
 
 def resolve(texts: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings with variables replaced, without the providers' keys. ConfigError for a missing value."""
+    """Return the settings with all variables replaced, and without the settings of providers.
+
+    ConfigError if a variable has no value.
+    """
     if not texts.get(PROVIDERS, "").strip():
         return dict(texts)
     providers = _providers(texts)
@@ -147,7 +157,7 @@ def _providers(texts: Mapping[str, str]) -> dict[str, Provider]:
 
 
 def _refuse_strays(texts: Mapping[str, str], names: list[str]) -> None:
-    """Raise ConfigError for a key of a provider that config.providers does not name."""
+    """Raise ConfigError for a setting of a provider that config.providers does not list."""
     for key in texts:
         if key.startswith(f"{PROVIDERS}.") and not any(key.startswith(f"{PROVIDERS}.{name}.") for name in names):
             raise ConfigError(key, f"uses a provider that {PROVIDERS} does not list")

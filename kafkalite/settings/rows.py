@@ -1,8 +1,10 @@
-"""Define `Setting`: one row of a settings table, which is parsed from text, validated, rendered and described.
+"""Define `Setting`: the definition of one setting, which parses, validates and describes its values.
 
-The tables are the dataclasses `BrokerConfig`, `TopicConfig` and others: each field's metadata is a Setting. Values
-arrive as text from a .properties file, the command line or an AlterConfigs request, and only `Setting.parse` converts
-them. Everything here is immutable, so any thread may use it. Other modules define which settings exist.
+A table of settings is a dataclass, such as `BrokerConfig` or `TopicConfig`. Each of its fields has a Setting as
+metadata. Values arrive as text, from a .properties file, the command line or an AlterConfigs request. Only
+`Setting.parse` converts them. Other modules define which settings exist.
+
+Thread rule: immutable; any thread.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ _METADATA_KEY: Final = "setting"
 
 
 class ConfigType(IntEnum):
-    """The types of settings, numbered as DescribeConfigs v3 numbers them."""
+    """The type of a setting, with the numbers of DescribeConfigs v3."""
 
     BOOLEAN = 1
     STRING = 2
@@ -65,7 +67,7 @@ BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, PASSWORD = (
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from, numbered as DescribeConfigs v1 numbers it."""
+    """The source of a setting's value, with the numbers of DescribeConfigs v1."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC = 1
@@ -78,7 +80,7 @@ class ConfigSource(IntEnum):
 
 
 class Effect(Enum):
-    """Whether a setting does anything in this release."""
+    """Whether a setting has an effect in this release."""
 
     YES = "yes"
     LATER = "later"
@@ -91,7 +93,7 @@ NONE: Final = Effect.NONE
 
 
 class ConfigSynonym(NamedTuple):
-    """The value of a setting at one of its sources, in order of precedence."""
+    """The value of a setting at one of its sources."""
 
     name: str
     value: str | None
@@ -106,10 +108,10 @@ def ordered_synonyms(
     static: Mapping[str, str],
     defaults: Mapping[str, str | None],
 ) -> tuple[ConfigSynonym, ...]:
-    """Return the values of a broker setting by precedence: this broker's, the cluster's, the file's, the default.
+    """Return the values of a broker setting in order of precedence.
 
-    `names` are those under which it can be set. The list begins at the first value that is named `key`. Source: Kafka's
-    ConfigHelper.
+    The order is: this broker's value, the cluster's, the one in the file, the default. `names` are the keys that can
+    set it. The list begins with the first value that `key` itself sets. Source: Kafka's ConfigHelper.
     """
     places: tuple[tuple[ConfigSource, Mapping[str, str | None]], ...] = (
         (ConfigSource.DYNAMIC_BROKER, dynamic),
@@ -123,7 +125,7 @@ def ordered_synonyms(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigEntry:
-    """One line of a DescribeConfigs answer."""
+    """One setting in a response to DescribeConfigs."""
 
     name: str
     value: str | None
@@ -136,13 +138,16 @@ class ConfigEntry:
 
     @property
     def is_default(self) -> bool:
-        """The flag that DescribeConfigs v0 returns instead of the source."""
+        """Whether the value is the default. DescribeConfigs v0 returns this instead of the source."""
         return self.source == ConfigSource.DEFAULT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One setting. `low` and `high` are inclusive. The default None means unset, and allows an empty text."""
+    """The definition of one setting.
+
+    `low` and `high` are inclusive. If `default` is None, the setting can be unset, and an empty text unsets it.
+    """
 
     key: str
     type: ConfigType
@@ -166,9 +171,10 @@ class Setting:
     def entry(
         self, value: str | None, synonyms: tuple[ConfigSynonym, ...], *, key: str | None = None, read_only: bool = False
     ) -> ConfigEntry:
-        """Return a line of a DescribeConfigs answer. The first synonym is in effect; without synonyms, the default is.
+        """Return the setting as an entry of a DescribeConfigs response.
 
-        `key` is the requested name, if it differs from this row's.
+        The source is that of the first synonym, or the default if there are no synonyms. `key` is the requested key, if
+        it differs from the setting's.
         """
         return ConfigEntry(
             name=key or self.key,
@@ -183,7 +189,7 @@ class Setting:
 
     @property
     def attribute(self) -> str:
-        """The dataclass field's name."""
+        """The name of the dataclass field."""
         return attribute_of(self.key)
 
     def parse(self, text: str) -> Value:
@@ -249,7 +255,7 @@ class Setting:
         return text
 
     def render(self, value: Value) -> str | None:
-        """Return a value as text, in the form that `parse` reads and Kafka's tools print; None if it is unset."""
+        """Return a value as text, in the form that `parse` accepts and Kafka's tools print; None if it is unset."""
         match value:
             case None:
                 return None
@@ -262,17 +268,17 @@ class Setting:
 
 
 def attribute_of(key: str) -> str:
-    """Return the field's name of a key: `log.dirs` is `log_dirs`."""
+    """Return the field name of a key: `log_dirs` for `log.dirs`."""
     return key.replace(".", "_").replace("-", "_")
 
 
 def key_of(attribute: str) -> str:
-    """Return the key of a field: `log_dirs` is `log.dirs`. A key with dots is unchanged."""
+    """Return the key of a field name: `log.dirs` for `log_dirs`. A key with dots is unchanged."""
     return attribute.replace("_", ".")
 
 
 def to_text(value: object) -> str:
-    """Return a Python value as the text of a setting: True is `true`, a list is joined by commas."""
+    """Convert a Python value to the text of a setting: True to `true`, and a list to a comma-separated list."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -285,7 +291,10 @@ def to_text(value: object) -> str:
 def setting(
     type_: ConfigType, default: Value | Callable[[], Value], doc: str, *, default_text: str = "", **more: Any
 ) -> Any:
-    """Return a dataclass field that is a setting; its key is the field's name, dots for underscores (see `collect`)."""
+    """Create a dataclass field that is a setting. Its key is derived from the field's name (see `collect`).
+
+    If `default` is a function, it is called to get the default.
+    """
     row: dict[str, Any] = {"type": type_, "doc": doc, "default_text": default_text, **more}
     if callable(default):
         row["default"] = None
@@ -296,7 +305,7 @@ def setting(
 
 
 def collect(cls: type) -> dict[str, Setting]:
-    """Return the table of a dataclass, key → Setting: its own fields first, then those of its bases in order."""
+    """Return the settings of a dataclass by key: its own fields first, then those of its base classes in order."""
     table: dict[str, Setting] = {}
     fields = cls.__dataclass_fields__  # type: ignore[attr-defined]  # cls is a dataclass, or fails
     for name in (name for part in cls.__mro__ for name in inspect.get_annotations(part)):
@@ -313,12 +322,12 @@ def collect(cls: type) -> dict[str, Setting]:
 
 
 def parse_all(table: Mapping[str, Setting], texts: Mapping[str, str]) -> dict[str, Value]:
-    """Parse the texts whose keys are in the table; return attribute → value."""
+    """Parse the texts whose keys are in the table. Return field name → value. ConfigError."""
     return {table[key].attribute: table[key].parse(text) for key, text in texts.items() if key in table}
 
 
 def near_miss(key: str, known: Iterable[str]) -> str:
-    """Return the end of an "unknown setting" error: a hint at the closest known key, or "" if none is close."""
+    """Return a hint for the end of an error message: the known key that is most similar; "" if none is similar."""
     import difflib  # only what is wrong needs it
 
     close = difflib.get_close_matches(key, list(known), n=1, cutoff=0.75)

@@ -1,6 +1,6 @@
-"""Resolve a topic's settings: its own value, else the broker's (under one of `broker_keys`), else the default.
+"""Determine the effective settings of a topic: its own value, or else the broker's, or else the default.
 
-Frozen, so any thread may read them; a change creates a new object.
+Thread rule: immutable; any thread. A change creates a new object.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig(TopicRows):
-    """One topic's settings. Create it with `resolve`; the bare constructor gives the built-in defaults."""
+    """The settings of one topic. `resolve` creates them from texts; the constructor uses the defaults."""
 
     overrides: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The texts of the topic's own settings, by key."""
@@ -39,9 +39,10 @@ class TopicConfig(TopicRows):
 
     @classmethod
     def resolve(cls, broker: BrokerConfig, overrides: Mapping[str, str] | None = None, topic: str = "") -> Self:
-        """Return the settings of a topic on this broker. ConfigError for an unknown key or an invalid value.
+        """Determine the settings of a topic from the broker's settings and the topic's own (`overrides`).
 
-        `overrides` are the topic's own settings; `topic` is its name, which 0.7's maps for classic topics need.
+        `topic` is the name, which some defaults of classic topics depend on. ConfigError for an unknown key or an
+        invalid value.
         """
         overrides = dict(overrides or {})
         for key in overrides:
@@ -66,9 +67,11 @@ class TopicConfig(TopicRows):
         before: Mapping[str, str] = MappingProxyType({}),
         topic: str = "",
     ) -> Self:
-        """Resolve the settings that a client requests. Also raises ConfigError for settings that Kafka 4 rejects.
+        """Determine the settings that a client requests for a topic.
 
-        A topic keeps its existing settings, which are in `before`. Source: LogConfig.validate of Kafka 4.1.
+        ConfigError also for new settings that Kafka 4 rejects.
+
+        `before` are the topic's current settings, which it may keep. Source: LogConfig.validate of Kafka 4.1.
         """
         config = cls.resolve(broker, overrides, topic)
         for key in REMOVED & overrides.keys() - before.keys():
@@ -88,9 +91,9 @@ class TopicConfig(TopicRows):
         return self.message_timestamp_type == "LogAppendTime"
 
     def describe(self, broker: BrokerConfig, topic: str = "") -> Iterator[ConfigEntry]:
-        """Yield the settings with value, source and synonyms for DescribeConfigs; `topic` as for `resolve`.
+        """Yield all settings with value, source and synonyms, for DescribeConfigs.
 
-        Settings that Kafka removed are left out unless the topic has them.
+        Settings that Kafka has removed are omitted unless the topic sets them.
         """
         for key, row in TOPIC_SETTINGS.items():
             if key in REMOVED and key not in self.overrides:
@@ -111,12 +114,18 @@ TopicConfig.TABLE = TOPIC_SETTINGS
 
 @functools.lru_cache(maxsize=4)
 def _broker_defaults(broker: BrokerConfig) -> Mapping[str, Value]:
-    """Return attribute → value of a topic without overrides; cached, as thousands of topics share one broker's."""
+    """Return the defaults that the broker's settings provide for topics: field name → value.
+
+    The result is cached, because thousands of topics use the same one.
+    """
     return {row.attribute: _broker_default(row, broker) for row in TOPIC_SETTINGS.values() if row.broker_keys}
 
 
 def _broker_default(row: Setting, broker: BrokerConfig) -> Value:
-    """Return the broker's value for a topic setting: the first of its broker keys that is set, in the topic's unit."""
+    """Return the default that the broker's settings provide for one topic setting, in the topic setting's unit.
+
+    The first broker setting that has a value counts.
+    """
     for key, factor in row.broker_keys:
         value: Value = getattr(broker, BROKER_SETTINGS[key].attribute)
         if value is None:

@@ -1,7 +1,9 @@
-"""Define the settings of Kafka 0.7, and translate its keys so that its server.properties works unchanged.
+"""Define the settings of Kafka 0.7, and translate its keys, so that a server.properties of Kafka 0.7 works unchanged.
 
-A 0.7 key whose newer equivalent has the same default is an alias of it (RENAMED). Any other 0.7 key is a setting in
-ClassicRows, which is part of the broker's table. Pure functions on text; any thread.
+A key of 0.7 is an alias of a current key if both have the same default (RENAMED). Otherwise it is a setting in
+ClassicRows. Classic topics are topics in the format of 0.7.
+
+Thread rule: pure functions on text, except for log messages; any thread.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ that give the default in place of today's (none: today's)."""
 
 @dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)
 class ClassicRows:
-    """Settings that affect only classic topics and the 0.7 listener."""
+    """Settings that affect only classic topics and the listener for Kafka 0.7."""
 
     __slots__ = ()
 
@@ -194,7 +196,10 @@ class ClassicRows:
     )
 
     def classic_defaults(self, topic: str) -> dict[str, Value]:
-        """Return attribute → value of the settings for which 0.7 has another default, or a map with this topic."""
+        """Return the defaults of a classic topic that differ from other topics: attribute → value.
+
+        They come from 0.7's settings with a map of topics, or from its other settings.
+        """
         values: dict[str, Value] = {}
         for key, (map_key, factor, broker_keys) in _SOURCES.items():
             mapped = parse_map(getattr(self, attribute_of(map_key))).get(topic) if map_key else None
@@ -206,9 +211,9 @@ class ClassicRows:
         return values
 
     def classic_broker_keys(self, key: str, topic: str, today: list[str]) -> list[str]:
-        """Return the broker settings that a classic topic's setting is taken from, by precedence.
+        """Return the broker settings that provide a classic topic's default, in order of precedence.
 
-        `today` has those of an ordinary topic.
+        `today` are the broker settings that provide the default of other topics.
         """
         map_key, _, broker_keys = _SOURCES.get(key, (None, 1, ()))
         own = [map_key] if map_key and topic in parse_map(getattr(self, attribute_of(map_key))) else []
@@ -217,7 +222,10 @@ class ClassicRows:
 
 @functools.lru_cache(maxsize=16)
 def parse_map(text: str) -> Mapping[str, int]:
-    """Parse `topic:number,topic:number` as 0.7 does: a malformed pair is logged (once) and skipped."""
+    """Parse a setting of the form `topic:number,topic:number`.
+
+    As in Kafka 0.7, a malformed pair is logged and skipped.
+    """
     found: dict[str, int] = {}
     for pair in filter(None, (item.strip() for item in text.split(","))):
         topic, separator, number = pair.rpartition(":")
@@ -229,8 +237,10 @@ def parse_map(text: str) -> Mapping[str, int]:
 
 
 def translate(texts: Mapping[str, str], notes: list[str]) -> dict[str, str]:
-    """Return the texts with 0.7's keys renamed to ours. If both names of a setting are given, 0.7's is dropped, with a
-    note. In a file of 0.7 (with `brokerid`), `port` becomes a listener for 0.7's protocol.
+    """Replace Kafka 0.7's keys by current keys. Return the resulting settings.
+
+    If both the old and the current key are set, the old one is dropped, and a note is added to `notes`. In a file with
+    `brokerid`, `port` becomes a listener for Kafka 0.7's protocol.
     """
     result: dict[str, str] = {}
     for key, text in texts.items():
@@ -256,7 +266,7 @@ def translate(texts: Mapping[str, str], notes: list[str]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def named_as_given(texts: Mapping[str, str]) -> Iterator[None]:
-    """Make a ConfigError raised inside this context name the 0.7 key, if the setting was given by that key."""
+    """Return a context in which a ConfigError names Kafka 0.7's key, if the setting was set by that key."""
     try:
         yield
     except ConfigError as error:

@@ -8,7 +8,7 @@ from kafkalite.settings.rows import BOOLEAN, DAY_MS, DOUBLE, INT, INT64_MAX, KIB
 
 @dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)
 class CleanerRows:
-    """Compaction."""
+    """Settings of log compaction."""
 
     __slots__ = ()
 

@@ -1,10 +1,10 @@
-"""Define the broker's settings for a cluster, and check them together.
+"""Define and check the broker's settings for a cluster with Apache Kafka controllers.
 
     process.roles                    voters                    the process is
     empty, or broker,controller      at most itself            a standalone broker
     broker                           Apache Kafka controllers  a broker in their cluster
 
-kafkalite cannot be a controller of a cluster, so a file that makes it one is rejected.
+kafkalite cannot be a controller of other brokers, so settings that require this are rejected.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _NO_CONTROLLER: Final = (
 
 @dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)
 class ClusterRows:
-    """Settings of a broker in a cluster of Apache Kafka controllers."""
+    """Settings of a broker in a cluster with Apache Kafka controllers."""
 
     __slots__ = ()
 
@@ -143,11 +143,11 @@ class ClusterRows:
 
     @property
     def in_cluster(self) -> bool:
-        """Whether the process is a broker in a cluster of Apache Kafka's controllers."""
+        """Whether the process is a broker in a cluster with Apache Kafka controllers."""
         return self.process_roles == (BROKER,)
 
     def quorum_voters(self) -> dict[int, tuple[str, int]]:
-        """Parse controller.quorum.voters into id → (host, port). ConfigError."""
+        """Parse controller.quorum.voters. Return id → (host, port). ConfigError."""
         voters = {}
         for item in self.controller_quorum_voters:
             number, separator, server = item.partition("@")
@@ -157,12 +157,12 @@ class ClusterRows:
         return voters
 
     def quorum_servers(self) -> tuple[tuple[str, int], ...]:
-        """Parse controller.quorum.bootstrap.servers into (host, port). ConfigError."""
+        """Parse controller.quorum.bootstrap.servers. Return (host, port) pairs. ConfigError."""
         return tuple(parse_server(SERVERS_KEY, item) for item in self.controller_quorum_bootstrap_servers)
 
 
 def parse_server(key: str, text: str) -> tuple[str, int]:
-    """Parse host:port; an IPv6 host is in brackets. ConfigError."""
+    """Parse host:port, where an IPv6 host is in brackets. ConfigError; `key` is the setting that the error names."""
     match = _SERVER.fullmatch(text.strip())
     if match is None or not 0 < int(match[3]) <= 65535:
         raise ConfigError(key, f"must be host:port, not {text[:80]!r}")
@@ -170,9 +170,9 @@ def parse_server(key: str, text: str) -> tuple[str, int]:
 
 
 def check_alone(rows: ClusterRows, node_id: int, controller_ports: frozenset[int]) -> None:
-    """Raise ConfigError if the process would be a controller for others than itself.
+    """Raise ConfigError if a process with the role controller is not its only voter.
 
-    `controller_ports` are the ports that its controller listeners would bind.
+    `controller_ports` are the ports of its controller listeners.
     """
     if CONTROLLER not in rows.process_roles:
         return
@@ -185,10 +185,11 @@ def check_alone(rows: ClusterRows, node_id: int, controller_ports: frozenset[int
 
 
 def inner_listener(rows: ClusterRows, given: Container[str], listeners: Collection[str]) -> str:
-    """Return the bound listener for traffic between brokers; `given` has the keys that are set. ConfigError.
+    """Return the name of the listener for traffic between brokers. ConfigError.
 
-    Source: AbstractKafkaConfig.interBrokerListenerNameAndSecurityProtocol of Kafka 4.1. Unlike there, the first
-    listener is used if neither key is set and no listener has the default name.
+    `given` has the keys that are set. `listeners` are the names of the bound listeners. If no key is set and there is
+    no listener PLAINTEXT, the first listener is used. Kafka would fail in this case. Source:
+    AbstractKafkaConfig.interBrokerListenerNameAndSecurityProtocol of Kafka 4.1.
     """
     name, key = rows.inter_broker_listener_name, INNER_KEY
     if name and INNER_PROTOCOL_KEY in given:
@@ -203,9 +204,10 @@ def inner_listener(rows: ClusterRows, given: Container[str], listeners: Collecti
 
 
 def check_in_cluster(rows: ClusterRows, node_id: int, inner: str, controller: str | None) -> None:
-    """Raise ConfigError if these settings do not suffice for a broker in a cluster, or contradict each other.
+    """Raise ConfigError if a setting that a broker in a cluster needs is missing or contradicts another one.
 
-    `inner` is the protocol of the listener for traffic between brokers, `controller` that of the controllers' listener.
+    `inner` is the security protocol between brokers. `controller` is the security protocol of the controllers'
+    listener.
     """
     voters, servers = rows.quorum_voters(), rows.quorum_servers()
     if not voters and not servers:

@@ -1,9 +1,9 @@
 """Define the broker's settings that limit connections, requests and fetch sessions.
 
     max.connections=…                           limits all connections together
-    listener.name.outside.max.connections=…     limits those of the listener OUTSIDE in addition
+    listener.name.outside.max.connections=…     also limits the connections of the listener OUTSIDE
 
-max.connection.creation.rate also has both forms. Both settings can be changed while the broker runs.
+The setting max.connection.creation.rate has both forms, too. Both settings can be changed while the broker runs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LISTENER_KEY: Final = re.compile(r"listener\.name\.(?P<name>[^.]+)\.(?P<key>max
 
 @dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)
 class ConnectionRows:
-    """Limits of connections, requests and fetch sessions."""
+    """Settings that limit connections, requests and fetch sessions."""
 
     __slots__ = ()
 
@@ -176,19 +176,25 @@ _ROWS: Final[dict[str, Setting]] = collect(ConnectionRows)
 
 
 def listener_key(full: str) -> tuple[str, str] | None:
-    """Split `listener.name.<listener>.max.connection…` into (listener in lower case, key); None for any other key."""
+    """Split a key `listener.name.<listener>.max.connection…` into (listener in lower case, key).
+
+    None for other keys.
+    """
     match = _LISTENER_KEY.fullmatch(full)
     return (match["name"].lower(), match["key"]) if match is not None and match["key"] in OF_LISTENERS else None
 
 
 def row_of(full: str) -> Setting | None:
-    """Return the Setting of a listener's key, or None for any other key."""
+    """Return the definition of a listener's connection limit; None for other keys."""
     found = listener_key(full)
     return None if found is None else _ROWS[found[1]]
 
 
 def limits_of_listeners(key: str, *texts: Mapping[str, str]) -> dict[str, int]:
-    """Return listener in lower case → its own value of `key`, one of OF_LISTENERS. Later texts win. ConfigError."""
+    """Return the limit of each listener that sets `key`: listener in lower case → value. ConfigError.
+
+    `key` is one of OF_LISTENERS. If several `texts` contain a limit, the last one counts.
+    """
     limits: dict[str, int] = {}
     for full, text in (item for given in texts for item in given.items()):
         found = listener_key(full)

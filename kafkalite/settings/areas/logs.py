@@ -1,7 +1,7 @@
-"""Define the broker's settings for topics and log flushes, and the defaults of topic settings.
+"""Define the broker's settings for topics and durability, and the defaults of topic settings.
 
-`kafkalite.settings.topic_settings_table` has the settings of single topics, `kafkalite.settings.areas.cleaner` those of
-compaction.
+`kafkalite.settings.topic_settings_table` defines the topic settings. `kafkalite.settings.areas.cleaner` defines the
+settings of compaction.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Define the broker's settings for metrics, health checks and reports."""
+"""Define the broker's settings for metrics, health checks and the log of slow requests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkalite.settings.rows import INT, LIST, LONG, STRING, setting
 
 @dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)
 class MetricRows:
-    """Settings of metrics and health checks."""
+    """Settings of metrics, health checks and the log of slow requests."""
 
     __slots__ = ()
 

@@ -37,14 +37,14 @@ class PermissionRows:
 
     @property
     def asks_rules(self) -> bool:
-        """Whether there is an authorizer. ConfigError for a class other than Kafka's standard one."""
+        """Whether ACLs are enforced. ConfigError for an authorizer other than Kafka's StandardAuthorizer."""
         if self.authorizer_class_name not in {"", STANDARD_AUTHORIZER}:
             raise ConfigError("authorizer.class.name", f"only {STANDARD_AUTHORIZER} can be loaded")
         return bool(self.authorizer_class_name)
 
     @property
     def super_user_names(self) -> frozenset[str]:
-        """The principals of super.users. ConfigError if one does not have the form type:name."""
+        """The principals of super.users. ConfigError if one is not of the form type:name."""
         names = frozenset(filter(None, (text.strip() for text in self.super_users.split(";"))))
         for name in names:
             kind, separator, rest = name.partition(":")

@@ -1,4 +1,4 @@
-"""Define the broker's settings for quotas: the windows over which a client's use is measured."""
+"""Define the broker's settings for quotas: the windows over which the use of quotas is measured."""
 
 from __future__ import annotations
 

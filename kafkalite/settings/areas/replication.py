@@ -88,7 +88,7 @@ class ReplicationRows:
 
 
 def check_replication(rows: ReplicationRows) -> None:
-    """Raise ConfigError if these settings contradict each other."""
+    """Raise ConfigError if replication settings contradict each other."""
     if rows.replica_fetch_wait_max_ms > rows.replica_socket_timeout_ms:
         raise ConfigError(
             "replica.fetch.wait.max.ms", "is above replica.socket.timeout.ms, so every fetch that waits would time out"

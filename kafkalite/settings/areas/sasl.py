@@ -1,11 +1,13 @@
-"""Define the settings of SASL, with Kafka's names: for all listeners, for one listener, or for one of its mechanisms.
+"""Define the settings of SASL, for all listeners, for one listener, or for one of its mechanisms.
 
     connections.max.reauth.ms=…                                             every listener with SASL
     listener.name.outside.connections.max.reauth.ms=…                       the listener OUTSIDE
-    listener.name.outside.scram-sha-256.connections.max.reauth.ms=…         one of its mechanisms
-    listener.name.outside.plain.sasl.jaas.config=…                          (only for a mechanism)
+    listener.name.outside.scram-sha-256.connections.max.reauth.ms=…         one mechanism of OUTSIDE
+    listener.name.outside.plain.sasl.jaas.config=…                          only this form is possible for the key
 
-The most specific value wins. Pure functions on text; any thread.
+The names are Kafka's. The most specific value takes precedence.
+
+Thread rule: pure functions on text; any thread.
 """
 
 from __future__ import annotations
@@ -95,7 +97,7 @@ class SaslRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SaslSettings(SaslRows):
-    """The values in effect for one listener, or for one of its mechanisms."""
+    """The effective SASL settings of one listener, or of one of its mechanisms."""
 
 
 SASL_SETTINGS: Final[dict[str, Setting]] = collect(SaslRows)
@@ -111,7 +113,7 @@ JAAS_ROW: Final = Setting(
 
 
 class MechanismSettings(NamedTuple):
-    """The values in effect for one mechanism of a listener."""
+    """The effective settings of one mechanism of a listener."""
 
     name: str
     settings: SaslSettings
@@ -119,14 +121,17 @@ class MechanismSettings(NamedTuple):
 
 
 class ListenerSaslSettings(NamedTuple):
-    """The values in effect for a listener with SASL."""
+    """The effective SASL settings of one listener and its mechanisms."""
 
     receive_size_max: int
     mechanisms: tuple[MechanismSettings, ...]
 
     @classmethod
     def of_listener(cls, name: str, static: Mapping[str, str]) -> Self:
-        """Build the settings of a listener from all texts by key. ConfigError for an unsupported mechanism."""
+        """Determine the effective SASL settings of a listener. ConfigError for an unsupported mechanism.
+
+        `static` has the texts of all settings by key.
+        """
         own = _settings(static, name)
         found = tuple(
             MechanismSettings(
@@ -161,13 +166,16 @@ def _served(wanted: Iterable[str], name: str) -> tuple[str, ...]:
 
 
 def listener_key(full: str) -> tuple[str, str] | None:
-    """Split `listener.name.<listener>.[<mechanism>.]<key>` into (listener in lower case, key); else return None."""
+    """Split a key `listener.name.<listener>.[<mechanism>.]<key>` into (listener in lower case, key).
+
+    None for other keys.
+    """
     match = _LISTENER_KEY.fullmatch(full)
     known = match is not None and (match["key"] in SASL_SETTINGS or (match["key"] == JAAS_KEY and match["mechanism"]))
     return (match["name"].lower(), match["key"]) if match is not None and known else None
 
 
 def row_of(full: str) -> Setting | None:
-    """Return the Setting of a listener's key, or None for any other key."""
+    """Return the definition of a listener's SASL setting; None for other keys."""
     found = listener_key(full)
     return None if found is None else SASL_SETTINGS.get(found[1], JAAS_ROW)

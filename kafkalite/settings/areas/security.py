@@ -1,4 +1,7 @@
-"""Define the broker's settings for connections before authentication. Modules next to this one define TLS and SASL."""
+"""Define the broker's settings for connections before authentication.
+
+The modules `tls` and `sasl` of this package define the settings of authentication itself.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from kafkalite.settings.rows import INT, LONG, MIB, setting
 
 @dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)
 class SecurityRows:
-    """Limits of connections before authentication."""
+    """Settings that limit connections before authentication."""
 
     __slots__ = ()
 

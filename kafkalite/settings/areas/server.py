@@ -10,7 +10,10 @@ from kafkalite.settings.rows import INT, LIST, LONG, MIB, NONE, STRING, setting
 
 
 def _network_threads() -> int:
-    """Return the number of cores that this process may use; in a container, these are fewer than the machine has."""
+    """Return the number of CPU cores that this process may use.
+
+    In a container, this can be less than the machine has.
+    """
     return min(4, len(os.sched_getaffinity(0)))
 
 

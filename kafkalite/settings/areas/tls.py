@@ -1,10 +1,12 @@
-"""Define the settings of TLS, with Kafka's names: for all listeners or for one.
+"""Define the settings of TLS, for all listeners or for one listener.
 
     ssl.keystore.location=…                      every listener with TLS
     listener.name.outside.ssl.keystore.location  the listener OUTSIDE
 
-A listener's own value takes precedence. While the broker runs, only listeners' own key and trust stores can be changed
-(RELOADABLE). Pure functions on text; any thread.
+The names are Kafka's. A value for one listener takes precedence. While the broker runs, only key stores and trust
+stores can be changed, and only for one listener at a time (RELOADABLE).
+
+Thread rule: pure functions on text; any thread.
 """
 
 from __future__ import annotations
@@ -116,11 +118,14 @@ class TlsRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TlsSettings(TlsRows):
-    """The values in effect for one listener."""
+    """The effective TLS settings of one listener."""
 
     @classmethod
     def of_listener(cls, name: str, static: Mapping[str, str], dynamic: Mapping[str, str]) -> Self:
-        """Build a listener's settings from the static and dynamic texts by key; keys of other listeners are ignored."""
+        """Determine the effective TLS settings of a listener.
+
+        `static` and `dynamic` have the texts of all settings by key; dynamic ones take precedence. ConfigError.
+        """
         texts = {key: text for key, text in static.items() if key in TLS_SETTINGS}
         for changes in (static, dynamic):
             for full, text in changes.items():
@@ -131,7 +136,7 @@ class TlsSettings(TlsRows):
 
     @property
     def versions(self) -> tuple[str, str]:
-        """The oldest and the newest allowed TLS version. ConfigError for an unsupported version."""
+        """The lowest and the highest enabled TLS version. ConfigError for an unsupported version."""
         wanted = self.ssl_enabled_protocols
         for version in wanted:
             if version not in PROTOCOLS:
@@ -150,7 +155,7 @@ TLS_SETTINGS: Final[dict[str, Setting]] = collect(TlsRows)
 
 
 def listener_key(full: str) -> tuple[str, str] | None:
-    """Split `listener.name.<listener>.ssl.…` into (listener in lower case, key); None for any other key."""
+    """Split a key `listener.name.<listener>.ssl.…` into (listener in lower case, key). None for other keys."""
     match = _LISTENER_KEY.fullmatch(full)
     if match is None or match["key"] not in TLS_SETTINGS:
         return None
@@ -158,6 +163,6 @@ def listener_key(full: str) -> tuple[str, str] | None:
 
 
 def row_of(full: str) -> Setting | None:
-    """Return the Setting of a listener's key, or None for any other key."""
+    """Return the definition of a listener's TLS setting; None for other keys."""
     found = listener_key(full)
     return None if found is None else TLS_SETTINGS[found[1]]
