@@ -2,10 +2,10 @@
 
     CommandPage("127.0.0.1:9645", [families], ready=not_ready)   binds when created, serves inside `with`
 
-On a loopback address no sign-in is required; any other address requires a users file (`kafkalite web`). The process's
-own metrics (`process_…`) are added to the command's.
+A loopback address requires no authentication. Any other address requires a users file (`kafkalite web`). The page
+includes metrics of the process (`process_…`).
 
-Threads: sources and checks are called on threads of the HTTP server, so they must guard the data they read.
+Thread rule: the HTTP server's threads call sources and checks, so these must guard the data that they read.
 """
 
 from __future__ import annotations
@@ -32,17 +32,18 @@ PORT: Final = 9645
 
 
 def nothing_wrong() -> list[str]:
-    """Return an empty list: the health check of a command that has none."""
+    """Return []. This is the health check of a command that has no check."""
     return []
 
 
 class CommandPage:
     """The HTTP server of a command's metrics and health checks.
 
-    `address`        HOST:PORT; port 0 selects a free port
-    `sources`        called at each scrape; one that fails is logged and left out
-    `alive`, `ready` return the reasons why the command is not alive or not ready; an empty list if it is
-    `users`          the users file
+    `address`   HOST:PORT; port 0 selects a free port
+    `sources`   functions that yield metrics, called at each scrape; a source that fails is logged and skipped
+    `alive`     returns the reasons why the command is not alive; [] if it is alive
+    `ready`     returns the reasons why the command is not ready; [] if it is ready
+    `users`     the path of the users file
     """
 
     def __init__(
@@ -54,7 +55,10 @@ class CommandPage:
         ready: Callable[[], list[str]] = nothing_wrong,
         users: str | None = None,
     ) -> None:
-        """Bind. ValueError for an invalid address, or one open to other machines without `users`; StartupError."""
+        """Bind the address. StartupError if that fails.
+
+        ValueError if the address is invalid, or if other machines can reach it and there are no `users`.
+        """
         where = parse_address(f"http://{address}", PORT)
         if users is None and open_addresses([where]):
             raise ValueError(
@@ -67,7 +71,7 @@ class CommandPage:
 
     @property
     def url(self) -> str:
-        """Return the URL without a path."""
+        """The URL of the server, without a path."""
         return self._web.addresses[0].url
 
     def __enter__(self) -> Self:

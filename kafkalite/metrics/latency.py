@@ -1,8 +1,8 @@
-"""Compute quantiles of the last few minutes from histograms that only ever count up.
+"""Compute latency quantiles of the last few minutes from histograms whose counts only increase.
 
-Each scrape keeps a snapshot of the histograms, and a later scrape subtracts it. A quantile covers the requests since
-the oldest snapshot of the last WINDOW_S seconds or, without one, since the latest snapshot. For comparison: Kafka's
-histograms forget values older than about five minutes.
+Each scrape stores a snapshot of the histograms, which later scrapes subtract. A quantile covers the requests since the
+oldest snapshot within the last WINDOW_S seconds. If there is none, it covers the requests since the last snapshot.
+Kafka's histograms are similar: they forget values after about five minutes.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ NOTHING: Final[Numbers] = (0, (0,) * BUCKETS)
 
 
 def added(numbers: Iterable[Numbers]) -> Numbers:
-    """Return the sum of the histograms of several workers."""
+    """Return the sum of several histograms, such as those of all network workers."""
     found = list(numbers)
     return sum(total for total, _ in found), tuple(map(sum, zip(*(counts for _, counts in found), strict=True)))
 
 
 def quantile(counts: Sequence[int], share: float) -> float:
-    """Return the value below which this share of the counted values lies, in the histogram's unit; NaN without values.
+    """Return the value below which `share` of all counted values lie, in the unit of the histogram.
 
-    Assumes that values are spread evenly within a bucket, and that those of the last bucket equal its lower bound.
+    NaN without values. Assumes that values are evenly distributed within a bucket. In the last bucket, they are assumed
+    to equal its lower bound.
     """
     total = sum(counts)
     if total == 0:
@@ -53,7 +54,10 @@ def quantile(counts: Sequence[int], share: float) -> float:
 
 
 def cumulative(counts: Sequence[int], scale: float = 1e-6) -> Iterator[tuple[str, int]]:
-    """Yield (`le` of a bucket, number of values up to it), ending with +Inf. `scale` converts µs to seconds."""
+    """Yield each bucket for Prometheus: its upper bound as text (`le`), and the number of values up to it.
+
+    The last bound is +Inf. `scale` converts microseconds to seconds.
+    """
     below = 0
     for at, count in enumerate(counts):
         below += count
@@ -61,15 +65,21 @@ def cumulative(counts: Sequence[int], scale: float = 1e-6) -> Iterator[tuple[str
 
 
 class Window:
-    """Snapshots of earlier scrapes, by key. Any thread."""
+    """The snapshots of histograms at earlier scrapes.
+
+    Thread rule: any thread.
+    """
 
     def __init__(self, now: float) -> None:
-        """Create a window; counting began at `now`. All times here are in monotonic seconds."""
+        """Create a window for histograms that began to count at `now`. All times are in monotonic seconds."""
         self._lock = threading.Lock()
         self._looks: deque[tuple[float, Mapping[Hashable, Numbers]]] = deque([(now, {})])
 
     def recent(self, now: float, numbers: Mapping[Hashable, Numbers]) -> dict[Hashable, tuple[int, ...]]:
-        """Return the bucket counts of the last WINDOW_S, or since the last snapshot if that is older."""
+        """Return the bucket counts since the oldest snapshot within WINDOW_S, or else since the last snapshot.
+
+        `numbers` are the current histograms by key.
+        """
         with self._lock:
             while len(self._looks) > 1 and self._looks[0][0] < now - WINDOW_S:
                 self._looks.popleft()

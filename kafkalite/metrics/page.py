@@ -1,8 +1,10 @@
-"""Serve `/metrics`, `/health/live` and `/health/ready` as a WSGI application, for a broker and for commands.
+"""Serve `/metrics`, `/health/live` and `/health/ready` as a WSGI application, for a broker or a command.
 
     families ─▶ text for Prometheus      alive, ready ─▶ 200, or 503 and the reasons
 
-All paths are read-only: GET and HEAD. Any thread.
+All paths are read-only: GET and HEAD.
+
+Thread rule: any thread.
 """
 
 from __future__ import annotations
@@ -40,12 +42,12 @@ Answer = tuple[int, list[tuple[str, str]], list[bytes]]
 
 
 class Page:
-    """The WSGI application; see the module.
+    """The WSGI application for metrics and health checks.
 
-    `families`       called at each scrape
-    `alive`, `ready` return the reasons why the process is not alive or not ready; an empty list if it is. A supervisor
-                     restarts a process that is not alive
-    `notes`          returns remarks for the readiness page that do not make the process unready
+    `families`   yields the metrics; called at each scrape
+    `alive`      returns the reasons why the process is not alive, so that a supervisor restarts it; [] if it is alive
+    `ready`      returns the reasons why the process is not ready; [] if it is ready
+    `notes`      returns remarks for the readiness page, which do not make the process unready
     """
 
     def __init__(
@@ -96,7 +98,7 @@ class Page:
 
 
 def told(sources: Iterable[Source]) -> Iterator[Family]:
-    """Yield the families of each source. A source that fails is logged and left out."""
+    """Yield the metrics of all sources. A source that fails is logged and skipped."""
     began = time.thread_time()
     failed = 0
     for source in sources:
@@ -117,7 +119,7 @@ def told(sources: Iterable[Source]) -> Iterator[Family]:
 
 
 def takes_gzip(accept_encoding: str) -> bool:
-    """Return whether an Accept-Encoding header accepts gzip (and not with q=0)."""
+    """Return whether an Accept-Encoding header accepts gzip."""
     for part in accept_encoding.split(","):
         name, _, rest = part.partition(";")
         if name.strip().lower() in {"gzip", "*"}:

@@ -1,4 +1,7 @@
-"""Report CPU, memory and I/O of this process, from the kernel, under the names of Prometheus's client libraries."""
+"""Provide metrics of this process: CPU time, memory, descriptors and I/O.
+
+The values come from the kernel. The names are those of Prometheus's client libraries.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ class _Logs(Protocol):
 
 
 class BrokerParts(Protocol):
-    """The parts of a broker that `Process` reports on."""
+    """The parts of a broker that its process metrics need."""
 
     @property
     def config(self) -> _Config: ...
@@ -40,7 +43,7 @@ class BrokerParts(Protocol):
 
 
 class Process:
-    """A source of metrics; with `parts` it also identifies the broker."""
+    """A source of process metrics. With `parts`, it also provides the broker's identity and disk I/O."""
 
     def __init__(self, parts: BrokerParts | None = None) -> None:
         self._parts = parts
@@ -76,7 +79,10 @@ class Process:
 
 
 def _disk_bytes() -> Iterator[tuple[str, int]]:
-    """Yield ("read" or "write", bytes), as Kafka's LinuxIoMetricsCollector; nothing if the kernel denies access."""
+    """Yield ("read" or "write", bytes) of this process, as Kafka's LinuxIoMetricsCollector does.
+
+    Yields nothing if the kernel denies access.
+    """
     try:
         lines = (PROC / "io").read_text().splitlines()
     except OSError:

@@ -1,6 +1,6 @@
-"""Parse `/metrics`, and compute rates between two readings for `kafkalite top`.
+"""Parse the text of `/metrics`, and compute rates between two readings, for `kafkalite top`.
 
-Pure functions on text and numbers.
+Pure: no I/O, no state.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BROKER_TOPIC: Final = "kafka_server_brokertopicmetrics"
 
 
 class Read(NamedTuple):
-    """The samples of one page, and the time of reading."""
+    """The samples of one reading of `/metrics`, and its time."""
 
     at: float
     """Monotonic seconds."""
@@ -28,7 +28,10 @@ class Read(NamedTuple):
     """Name → (labels, value)."""
 
     def total(self, name: str, **labels: str) -> float:
-        """Return the sum of a metric's samples that have these labels; "" matches samples without the label."""
+        """Return the sum of a metric's samples that have these labels.
+
+        The value "" matches samples without the label.
+        """
         return sum(
             value
             for given, value in self.samples.get(name, ())
@@ -36,12 +39,12 @@ class Read(NamedTuple):
         )
 
     def values(self, name: str, label: str) -> list[str]:
-        """Return the distinct values of a label in a metric's samples, in order."""
+        """Return the distinct values of a label in a metric's samples, in the order of the page."""
         return list(dict.fromkeys(given[label] for given, _ in self.samples.get(name, ()) if label in given))
 
 
 class RequestRate(NamedTuple):
-    """The requests of an API between two readings."""
+    """The rate and latency of an API's requests between two readings."""
 
     api: str
     per_s: float
@@ -52,7 +55,7 @@ class RequestRate(NamedTuple):
 
 
 class TopicRate(NamedTuple):
-    """A topic's traffic between two readings, in bytes and records per second."""
+    """The traffic of a topic between two readings, in bytes and records per second."""
 
     topic: str
     records_in: float
@@ -61,7 +64,7 @@ class TopicRate(NamedTuple):
 
 
 class GroupLag(NamedTuple):
-    """A group's lag in a topic, at the second reading."""
+    """The lag of a consumer group in a topic, at the second reading."""
 
     group: str
     topic: str
@@ -70,7 +73,10 @@ class GroupLag(NamedTuple):
 
 
 def parse(text: str, at: float) -> Read:
-    """Parse the text format. ValueError for an invalid line."""
+    """Parse Prometheus's text format. ValueError for an invalid line.
+
+    `at` is the time of the reading in monotonic seconds.
+    """
     samples: dict[str, list[tuple[Mapping[str, str], float]]] = {}
     for line in text.splitlines():
         if not line or line.startswith("#"):
@@ -84,7 +90,7 @@ def parse(text: str, at: float) -> Read:
 
 
 def requests(before: Read, now: Read) -> list[RequestRate]:
-    """Return the request rates, the busiest APIs first; APIs that never had a request are omitted."""
+    """Return the request rates of all APIs that had requests, the busiest API first."""
     rows = []
     name, seconds = "kafka_network_requestmetrics_requests_total", now.at - before.at
     for api in now.values(name, "request"):
@@ -109,7 +115,7 @@ def requests(before: Read, now: Read) -> list[RequestRate]:
 
 
 def topics(before: Read, now: Read) -> list[TopicRate]:
-    """Return the traffic of topics, the one with the most bytes first."""
+    """Return the traffic of all topics, the topic with the most bytes first."""
     seconds = now.at - before.at
 
     def rate(what: str, topic: str) -> float:
@@ -124,7 +130,7 @@ def topics(before: Read, now: Read) -> list[TopicRate]:
 
 
 def groups(now: Read) -> list[GroupLag]:
-    """Return the lags, the largest first."""
+    """Return the lags of consumer groups, the largest lag first."""
     members = {given["consumergroup"]: count for given, count in now.samples.get("kafka_consumergroup_members", ())}
     rows = [
         GroupLag(given["consumergroup"], given["topic"], int(lag), int(members.get(given["consumergroup"], 0)))
@@ -134,12 +140,15 @@ def groups(now: Read) -> list[GroupLag]:
 
 
 def _rate(change: float, seconds: float) -> float:
-    """Return a rate per second. A counter that fell, because the broker restarted, counts as 0."""
+    """Return a change per second. A negative change becomes 0: the broker has restarted."""
     return max(0.0, change) / seconds
 
 
 def _bucket_counts(before: Read, now: Read, api: str) -> list[int]:
-    """Return the number of requests per latency bucket between the readings. Bounds are powers of two of µs."""
+    """Return the number of an API's requests between the readings in each latency bucket.
+
+    The bounds of buckets are powers of two, in microseconds.
+    """
     return [
         max(0, round(value - old))
         for value, old in zip(_steps(now, api), _steps(before, api) or [0.0] * len(_steps(now, api)), strict=True)

@@ -1,7 +1,9 @@
-"""Render metric families as text: Prometheus's format 0.0.4, or OpenMetrics 1.0 if the client accepts it.
+"""Render metric families as text, in Prometheus's format 0.0.4 or OpenMetrics 1.0.
 
 The text is yielded in pieces of at most 1000 samples of one family. The thread releases the GIL after each family that
-it collects and each piece that it renders, so a network worker waits for at most one of these. Any thread.
+it collects and each piece that it renders, so that network workers do not wait long.
+
+Thread rule: any thread.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ def breathe() -> None:
 
 
 def wants_openmetrics(accept: str) -> bool:
-    """Return whether an Accept header prefers OpenMetrics 1.0 to the plain format, or accepts both equally."""
+    """Return whether to respond with OpenMetrics 1.0: an Accept header prefers it, or accepts both formats equally."""
     best: dict[bool, float] = {}
     for part in accept.split(","):
         kind, *parameters = [text.strip() for text in part.split(";")]
@@ -51,7 +53,7 @@ def wants_openmetrics(accept: str) -> bool:
 
 
 def render(families: Iterable[Family], *, openmetrics: bool) -> Iterator[bytes]:
-    """Yield the whole text in pieces. Families with the same name are merged, with the first one's help text."""
+    """Yield the text in pieces. Families with the same name are merged, with the help text of the first."""
     for family in _joined(families).values():
         yield from _lines(family, openmetrics=openmetrics)
     if openmetrics:
@@ -59,7 +61,7 @@ def render(families: Iterable[Family], *, openmetrics: bool) -> Iterator[bytes]:
 
 
 def compressed(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the pieces compressed with gzip."""
+    """Compress the pieces of a text with gzip."""
     packer = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, _GZIP_BITS)
     for piece in pieces:
         yield packer.compress(piece)

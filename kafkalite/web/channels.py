@@ -1,13 +1,16 @@
-"""Extend waitress's connections with TLS, time limits for requests and responses, and a ban on HTTP/0.9.
+"""Extend waitress's connections with TLS, time limits, and the rejection of HTTP/0.9.
 
     bytes ─▶ TlsSocket ─▶ Channel ─▶ waitress
 
-waitress closes only connections without any traffic. A client could keep a connection forever by sending a byte now and
-then, or by not reading its response, so this module closes such connections, too. Pipelined requests are served one by
-one: each waits until the previous response is sent. Otherwise the responses for a client that does not read would pile
-up until a worker blocks. Only server.py imports this module, because it checks first whether waitress is installed.
+Time limits: waitress closes only connections without any traffic. A client that sends a byte now and then, or does not
+read its response, could keep its connection forever. This module closes such connections, too.
 
-Threads: the I/O thread receives; the I/O thread or a worker sends.
+Pipelining: the next request of a connection waits until the previous response is sent. Otherwise the responses for a
+client that does not read would fill the buffer until a worker blocks.
+
+This module needs waitress, so only server.py imports it, when a server is started.
+
+Thread rule: the I/O thread receives; the I/O thread or a worker sends.
 """
 
 from __future__ import annotations
@@ -34,11 +37,11 @@ RECORD_SIZE: Final = 16 * 1024
 
 
 class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress has no types
-    """Parses the head of a request. A request line without HTTP/1.0 or HTTP/1.1 is answered with status 400.
+    """A parser of request heads that rejects requests without HTTP/1.0 or HTTP/1.1 with status 400.
 
-    waitress would treat a request line without a version as HTTP/0.9, and would send the body without a response head.
-    A client of another protocol that an attacker has misled could mistake that body for a response in that protocol
-    (RFC 9112, 2.3 and A).
+    waitress would treat a request line without a version as HTTP/0.9, and send a body without a response head. An
+    attacker could misuse this against clients of other protocols: such a client might read the body as a response in
+    its own protocol (RFC 9112, 2.3 and A).
     """
 
     def parse_header(self, header_plus: bytes) -> None:
@@ -48,7 +51,7 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress has no types
 
 
 class Task(WSGITask):  # type: ignore[misc]  # waitress has no types
-    """A request with its response. Adds the client's certificate to the WSGI environ."""
+    """A request with its response. It adds the client's certificate to the WSGI environ."""
 
     def get_environment(self) -> dict[str, Any]:
         environ: dict[str, Any] = super().get_environment()
@@ -97,7 +100,10 @@ class TlsChannel(Channel):
         self.waits_since = time.monotonic()
 
     def handle_read(self) -> None:
-        """Read all decrypted data. waitress would read only once, and would treat "no data yet" as the end."""
+        """Read all decrypted data.
+
+        waitress would read only once. It would also treat missing data as the end of the connection.
+        """
         while True:
             try:
                 data = self.recv(RECORD_SIZE)
@@ -118,16 +124,19 @@ class TlsChannel(Channel):
 
 
 class Server(TcpWSGIServer):  # type: ignore[misc]  # as above
-    """A listener. `secure` wraps accepted sockets in TLS, if it is set.
+    """A listener. `secure` is a function that wraps accepted sockets in TLS; None for plain HTTP.
 
-    A request must arrive within `request_timeout_s`, and a response must make progress within the same time.
+    A request must arrive completely within `request_timeout_s`. A response must make progress within the same time.
     """
 
     secure: Callable[[socket.socket], TlsSocket] | None = None
     request_timeout_s: float = 60.0
 
     def channel_class(self, _server: object, sock: socket.socket, *arguments: Any, **named: Any) -> None:
-        """Create the connection of an accepted socket, which registers itself in waitress's map. Called by waitress."""
+        """Create the connection for an accepted socket. waitress calls this method.
+
+        The new connection registers itself in waitress's map of sockets.
+        """
         if self.secure is None:
             Channel(self, sock, *arguments, **named)
             return
@@ -139,14 +148,17 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # as above
         TlsChannel(self, secured, *arguments, **named)
 
     def add_task(self, task: Channel) -> None:
-        """Queue a connection's request, or postpone it until the previous response is sent. Called by waitress."""
+        """Queue a request for the workers, or postpone it until the previous response is sent.
+
+        waitress calls this method.
+        """
         if task.total_outbufs_len:
             task.postponed = True
         else:
             super().add_task(task)
 
     def maintenance(self, now: float) -> None:
-        """Close connections that exceed a time limit. Called by waitress periodically; `now` is time.time()."""
+        """Close connections that exceed a time limit. waitress calls this method periodically; `now` is time.time()."""
         super().maintenance(now)
         limit = time.monotonic() - self.request_timeout_s
         for channel in list(self.active_channels.values()):

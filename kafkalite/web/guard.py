@@ -1,15 +1,15 @@
-"""Protect an application: check Host, Origin and sign-in of each request, and add security headers to its response.
+"""Protect a WSGI application: check Host, Origin and authentication of each request, and add security headers.
 
     known Host, or sign-in? ─▶ cross-site change? ─▶ signed in, if required? ─▶ the application ─▶ security headers
 
-Host. An attacker's web page can point its DNS name at a private address and then send requests to the server there (DNS
-rebinding). A server that requires sign-in is safe from this. One without sign-in accepts only known host names, IP
-addresses and an empty Host. The allowed name `*` disables the check.
+Host: an attacker's web page can point its DNS name at a private address, and then send requests to the server there
+(DNS rebinding). Sign-in prevents this. A server without sign-in accepts only known host names, IP addresses and an
+empty Host. The allowed name `*` disables this check.
 
-Origin. A browser reports which site a request comes from (Sec-Fetch-Site, else Origin). Requests that change something
-are accepted only from pages of this server, and from programs, which send neither header.
+Origin: a browser reports which site sent a request (Sec-Fetch-Site, or else Origin). A request that changes something
+is accepted if it comes from a page of this server, or without either header. Programs send neither.
 
-Any thread.
+Thread rule: any thread.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ REASONS: Final = {
 
 
 def known_names(addresses: Iterable[Address], allowed: Iterable[str] = ()) -> frozenset[str]:
-    """Return the known host names, in lower case: this machine's, those of the bound addresses, and `allowed`."""
+    """Return the known host names in lower case: this machine's, those of the bound addresses, and `allowed`."""
     names = {*LOOPBACK_NAMES, socket.gethostname(), *allowed}
     names.update(address.host for address in addresses if address.host)
     return frozenset(name.lower().rstrip(".") for name in names)
@@ -77,10 +77,11 @@ def guarded_server(
     users: Users | None = None,
     allowed_hosts: Iterable[str] = (),
 ) -> WebServer:
-    """Return a server for an application behind a Guard. Log a warning for each address that other machines can reach.
+    """Return a web server for an application that is protected by a Guard.
 
-    `name` is the package's extra that installs waitress, and is part of the realm that browsers show. Without `users`
-    no client has to sign in. ValueError for an https address without `tls`.
+    `name` is the package's extra that installs waitress. Browsers show it as a part of the realm. Without `users`, no
+    authentication is required. A warning is logged for each address that other machines can reach without TLS or
+    without authentication. ValueError for an https address without `tls`.
     """
     sign_in = None if users is None else SignIn(users, certificate_name=None if tls is None else tls.name_of)
     names = known_names(addresses, allowed_hosts)
@@ -94,17 +95,21 @@ def guarded_server(
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a bound address can be reached from this machine only."""
+    """Return whether only this machine can reach a bound address."""
     if host.lower() in LOOPBACK_NAMES:
         return True
     return _is_address(host) and ipaddress.ip_address(host).is_loopback
 
 
 class Guard:
-    """The WSGI middleware of this module."""
+    """A WSGI middleware that checks each request and adds security headers to each response."""
 
     def __init__(self, application: Application, *, names: frozenset[str], sign_in: SignIn | None, realm: str) -> None:
-        """Create it. `names` is the result of `known_names`, used only without `sign_in`. Browsers show `realm`."""
+        """Create the middleware.
+
+        `names` are the known host names; they matter only without `sign_in`. Browsers show `realm` when they ask for a
+        password.
+        """
         self._application = application
         self._names = names
         self._sign_in = sign_in
@@ -128,7 +133,7 @@ class Guard:
         return [b"" if environ["REQUEST_METHOD"] == "HEAD" else raw]
 
     def _refusal(self, environ: dict[str, Any]) -> tuple[int, str] | None:
-        """Return status and text of a refusal, None to accept the request."""
+        """Return the status and message with which to refuse a request; None to accept it."""
         host = str(environ.get("HTTP_HOST", ""))
         if self._sign_in is None and not self._is_known(host):
             return 421, f"host name {host[:100]!r} is not allowed; allow it with --allowed-host"
@@ -153,7 +158,7 @@ class Guard:
 
 
 def user_in(environ: Mapping[str, Any]) -> User | None:
-    """Return the user of a request, None without sign-in."""
+    """Return the authenticated user of a request; None if no authentication is required."""
     found: User | None = environ.get(USER)
     return found
 
@@ -168,7 +173,7 @@ def is_foreign(environ: dict[str, Any], host: str) -> bool:
 
 
 def is_own(environ: Mapping[str, Any]) -> bool:
-    """Return whether the browser reports that a page of this server sent the request. False without a report."""
+    """Return whether the browser reports that a page of this server sent the request."""
     site = environ.get("HTTP_SEC_FETCH_SITE")
     if site is not None:
         return bool(site == "same-origin")
@@ -178,7 +183,7 @@ def is_own(environ: Mapping[str, Any]) -> bool:
 
 
 def name_in(host: str) -> str:
-    """Return the name or address of a Host header in lower case, without port and brackets."""
+    """Return the name or address in a Host header, in lower case, without port and brackets."""
     if host.startswith("["):
         return host[1:].partition("]")[0].lower()
     return host.partition(":")[0].lower().rstrip(".")

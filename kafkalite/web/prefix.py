@@ -1,10 +1,10 @@
-"""Serve an application under a path prefix, for a reverse proxy that publishes it at https://example.com/kafka/.
+"""Serve a WSGI application under a path prefix, such as /kafka, for a reverse proxy.
 
     /kafka/topics (a proxy that passes the prefix on) ─┬▶ the application, which sees /topics
     /topics       (a proxy that strips it)            ─┘
     Location: /topics ─▶ Location: /kafka/topics
 
-Pure functions on WSGI's environ; any thread.
+Thread rule: pure functions on WSGI's environ; any thread.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BASE_PATH: Final = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 
 
 def parse_base_path(text: str) -> str:
-    """Return a path prefix without a slash at the end, "" for the root; StartupError for anything else."""
+    """Parse the option --base-path. Return the prefix without a slash at the end; "" for the root. StartupError."""
     path = text.removesuffix("/")
     if path and (not _BASE_PATH.fullmatch(path) or {".", ".."} & {*path.split("/")}):
         raise StartupError(
@@ -38,9 +38,10 @@ def parse_base_path(text: str) -> str:
 def call_under(
     application: WSGI, prefix: str, environ: dict[str, Any], start_response: StartResponse
 ) -> Iterable[bytes]:
-    """Call `application` with the path after `prefix`, and prepend the prefix to the Location of its response.
+    """Call an application for a request under a path prefix.
 
-    A path without the prefix is passed on as it is.
+    The prefix is removed from the path of the request, and added to the Location header of the response. A path without
+    the prefix is unchanged.
     """
     path = raw_path(environ)
     if path == prefix or path.startswith(f"{prefix}/"):
@@ -58,10 +59,10 @@ def call_under(
 
 
 def with_prefix(application: WSGI, prefix: str, own: Iterable[str]) -> WSGI:
-    """Return the application under a prefix in the form of `parse_base_path`.
+    """Return an application that serves `application` under a path prefix.
 
-    `own` has the first parts of the application's own paths. StartupError if the prefix begins with one of them: if a
-    proxy strips the prefix, such a path would be ambiguous.
+    `own` has the first parts of the application's own paths. StartupError if the prefix begins with one of them,
+    because its paths would be ambiguous if a proxy strips the prefix.
     """
     if not prefix:
         return application

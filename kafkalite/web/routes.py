@@ -1,9 +1,11 @@
-"""Route requests to handlers by the undecoded path.
+"""Find the handler for the path and method of a request.
 
     Routes([("/subjects/{}", {"GET": get_subject, "DELETE": delete_subject}), ...])
 
-A `{}` matches one part of the path. A part may contain an encoded slash, so parts are decoded after matching. HEAD is
-handled as GET; the application omits the body. Pure functions on WSGI's environ; any thread.
+A `{}` matches one part of the path. The path is matched before it is decoded, because a part may contain an encoded
+slash. HEAD uses the handler of GET; the application omits the body.
+
+Thread rule: pure functions on WSGI's environ; any thread.
 """
 
 from __future__ import annotations
@@ -19,18 +21,21 @@ H = TypeVar("H")
 
 
 class NoSuchPathError(Exception):
-    """No route matches the path: status 404."""
+    """A request whose path matches no route. The response has status 404."""
 
 
 class NoSuchMethodError(Exception):
-    """No handler for the method: status 405. The argument is the value of the Allow header."""
+    """A request whose method has no handler. The response has status 405; the argument is its Allow header."""
 
 
 class Routes(Generic[H]):
-    """A routing table with handlers of type H."""
+    """A routing table. The handlers have the type H."""
 
     def __init__(self, rows: Iterable[tuple[str, Mapping[str, H]]]) -> None:
-        """Create the table from rows of (path, method → handler). The first match wins; a final slash is ignored."""
+        """Create the table from rows of (path, method → handler).
+
+        The first matching row counts. A slash at the end is ignored.
+        """
         rows = list(rows)
         self.first_parts = frozenset(path.split("/")[1] for path, _ in rows) - {""}
         """The first part of each path, such as `subjects`."""
@@ -39,7 +44,7 @@ class Routes(Generic[H]):
         ]
 
     def find(self, environ: Mapping[str, object]) -> tuple[H, tuple[str, ...]]:
-        """Return a request's handler and the variable parts of its path. NoSuchPathError or NoSuchMethodError."""
+        """Return the handler for a request, and the variable parts of its path. NoSuchPathError, NoSuchMethodError."""
         path = raw_path(environ)
         for pattern, methods in self._rows:
             match = pattern.fullmatch(path)
@@ -53,7 +58,10 @@ class Routes(Generic[H]):
 
 
 def raw_path(environ: Mapping[str, object]) -> str:
-    """Return the path as sent. PATH_INFO is unsuitable: an encoded slash is already decoded in it."""
+    """Return the path of a request as the client sent it.
+
+    PATH_INFO does not have it, because encoded slashes are already decoded there.
+    """
     uri = environ.get("REQUEST_URI")
     if isinstance(uri, str) and uri:
         path = uri.partition("?")[0]

@@ -2,15 +2,16 @@
 
     waitress: one thread for all sockets ─▶ whole requests ─▶ `threads` workers ─▶ the application
 
-waitress reads and writes all connections in one thread, so a slow client occupies a connection but no worker. Limits
-apply to the number of connections, the sizes of headers and bodies, and the idle time. A request must arrive within a
-time limit, and a response must make progress within one. waitress is pure Python and has no dependencies. It is
-optional: this package imports it only when a server is started.
+waitress reads and writes all connections in one thread, so a slow client does not occupy a worker. The number of
+connections, the sizes of headers and bodies, and the idle time are limited. So is the time for a request to arrive, and
+for a response to make progress.
 
-`bind` binds the ports and `start` serves. `stop` accepts no more connections, lets requests in progress finish, and
-closes the rest.
+waitress is an optional dependency, imported when a server is started. It is pure Python without dependencies.
 
-Threads: `start` creates the I/O thread; waitress creates the workers. `stop` may be called from any thread.
+`bind` binds the ports, and `start` serves. `stop` accepts no more connections, lets requests in progress finish, and
+closes all connections.
+
+Thread rule: `start` creates the I/O thread; waitress creates the workers. Any thread may call `stop`.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _URL: Final = re.compile(
 
 
 class Address(NamedTuple):
-    """An address to listen on. An empty host means every interface; IPv6 is written without brackets."""
+    """An address to listen on. An empty host means every interface; IPv6 has no brackets."""
 
     scheme: str
     host: str
@@ -56,7 +57,7 @@ class Address(NamedTuple):
 
     @property
     def authority(self) -> str:
-        """Return host:port."""
+        """The address as host:port."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
@@ -65,7 +66,7 @@ class Address(NamedTuple):
 
 
 def parse_address(text: str, port: int) -> Address:
-    """Parse http://HOST:PORT or https://HOST:PORT; `port` is the default. ValueError if it is invalid."""
+    """Parse http://HOST:PORT or https://HOST:PORT. `port` is the default port. ValueError if the text is invalid."""
     found = _URL.fullmatch(text.strip())
     if found is None:
         raise ValueError(f"{text[:80]!r} is not an address to listen on; expected one such as https://127.0.0.1:{port}")
@@ -76,7 +77,7 @@ def parse_address(text: str, port: int) -> Address:
 
 
 class Limits(NamedTuple):
-    """Limits of a server, for all clients together and for each."""
+    """The limits of a server, for all clients together and for each client."""
 
     threads: int = 8
     """Concurrent requests."""
@@ -91,7 +92,7 @@ class Limits(NamedTuple):
 
 
 class WebServer:
-    """The server of one application; see the module."""
+    """The HTTP server of one application."""
 
     def __init__(
         self,
@@ -102,7 +103,11 @@ class WebServer:
         limits: Limits = Limits(),  # noqa: B008  # immutable
         extra: str = "web",
     ) -> None:
-        """`tls` is required for https addresses (else ValueError). `extra` names the extra that installs waitress."""
+        """Create a server without binding its addresses.
+
+        `tls` is required for https addresses; ValueError without it. `extra` is the package's extra that installs
+        waitress.
+        """
         self.addresses = list(addresses)
         """The bound addresses after `bind`."""
         self._application = application
@@ -120,7 +125,7 @@ class WebServer:
             raise ValueError("https requires a certificate; set ssl.keystore.location")
 
     def bind(self) -> None:
-        """Bind the ports. StartupError if that fails."""
+        """Bind the ports. StartupError if a port cannot be bound."""
         try:
             for at, address in enumerate(self.addresses):
                 listener = _bound(address)
@@ -131,7 +136,10 @@ class WebServer:
             raise
 
     def start(self, on_failure: Callable[[], object] = lambda: None) -> None:
-        """Serve. `on_failure` is called if the server fails later. StartupError if waitress is not installed."""
+        """Start serving. StartupError if waitress is not installed.
+
+        `on_failure` is called if the server fails later.
+        """
         self._on_failure = on_failure
         try:
             self._make_servers()
@@ -142,7 +150,10 @@ class WebServer:
         self._thread.start()
 
     def stop(self) -> bool:
-        """Stop as described in the module; return whether the server was running. Idempotent."""
+        """Stop serving: let requests in progress finish, then close all connections. Idempotent.
+
+        Return whether the server was running.
+        """
         if self._thread is None:
             self._close_sockets()
             return False
@@ -154,7 +165,7 @@ class WebServer:
         return True
 
     def descriptors(self) -> list[int]:
-        """Return the file descriptors of the server's sockets, its connections, and the pipe that wakes its thread."""
+        """Return the file descriptors of the listeners, the connections, and the pipe that wakes the I/O thread."""
         return [*(listener.fileno() for listener in self._sockets), *self._map]
 
     def _close_sockets(self) -> None:
@@ -225,7 +236,7 @@ class WebServer:
             wasyncore.close_all(self._map, ignore_all=True)
 
     def _busy(self) -> bool:
-        """Return whether a request is being served or a response is unsent."""
+        """Return whether a request is in progress or a response is not yet sent."""
         return any(
             channel.requests or channel.total_outbufs_len
             for server in self._servers
@@ -234,7 +245,7 @@ class WebServer:
 
 
 def _bound(address: Address) -> socket.socket:
-    """Return a listening socket. StartupError if the address cannot be bound."""
+    """Return a listening socket for an address. StartupError if it cannot be bound."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:

@@ -1,10 +1,12 @@
-"""Authenticate each request by client certificate, token or password. There are no sessions and no cookies.
+"""Authenticate each HTTP request by client certificate, token or password, without sessions and cookies.
 
     certificate of the connection ─▶ the user with the certificate's name
     Authorization: Bearer <token> ─▶ the user with the token's hash
-    Authorization: Basic <name:password> ─▶ this user, if the password's hash matches, or was remembered as correct
+    Authorization: Basic <name:password> ─▶ the user with this name, if the password is correct
 
-After too many failures, requests with a password or token from the same address are refused for a while. Any thread.
+After too many failures from an address, requests with a password or token from there are refused for a while.
+
+Thread rule: any thread.
 """
 
 from __future__ import annotations
@@ -31,11 +33,11 @@ HEADER_SIZE_MAX: Final = 8192
 
 
 class TooManyFailuresError(Exception):
-    """Too many wrong passwords or tokens came from this address: status 429."""
+    """Too many wrong passwords or tokens from one address. The response has status 429."""
 
 
 class SignIn:
-    """Authenticates requests against a users file; see the module."""
+    """Authenticates requests by the users file."""
 
     def __init__(
         self,
@@ -44,7 +46,11 @@ class SignIn:
         certificate_name: Callable[[bytes], str] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Create it. `certificate_name` maps a certificate to its owner (`Tls.name_of`); `clock` returns seconds."""
+        """Create an authenticator for these users.
+
+        `certificate_name` maps a client certificate (DER) to a user name; it is `Tls.name_of`. `clock` returns
+        monotonic seconds.
+        """
         self._users = users
         self._certificate_name = certificate_name
         self._clock = clock
@@ -52,7 +58,7 @@ class SignIn:
         self._failures: OrderedDict[str, list[float]] = OrderedDict()
 
     def user_of(self, environ: Mapping[str, Any]) -> User | None:
-        """Return the user of a request, None if it is not authenticated. TooManyFailuresError."""
+        """Return the user of a request; None if it is not authenticated. TooManyFailuresError."""
         certificate = environ.get(CERTIFICATE)
         if certificate is not None and self._certificate_name is not None:
             try:

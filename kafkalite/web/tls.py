@@ -1,14 +1,15 @@
-"""Build the TLS context of an HTTPS listener from Kafka's settings, and reload it when its files change.
+"""Build the TLS context of an HTTPS listener from Kafka's TLS settings, and reload it when its files change.
 
-    ssl.keystore.location=server.pem        the key and certificates of the server
-    ssl.truststore.location=ca.pem          the CAs that client certificates are checked against
-    ssl.client.auth=required                a client must present a certificate
+    ssl.keystore.location=server.pem        the private key and certificates of the server
+    ssl.truststore.location=ca.pem          the CAs that sign client certificates
+    ssl.client.auth=required                each client must present a certificate
 
-A changed file is noticed within RELOAD_S. If it cannot be loaded, this is logged once and the old context stays in
-use. Existing connections keep the context of their handshake.
+A changed file is noticed within RELOAD_S seconds. If it cannot be loaded, the error is logged once, and the old context
+remains in use. Open connections keep the context of their handshake.
 
-Threads: the server's I/O thread checks for changes; any thread may call `reload`. Only one thread at a time may use an
-SSL object, so each operation of a `TlsSocket` takes its lock. No operation waits, because the socket is non-blocking.
+Thread rule: the server's I/O thread checks for changes; any thread may call `reload`. Only one thread at a time may use
+an SSL object, so each operation of a `TlsSocket` holds its lock. Operations never wait, because the sockets are
+non-blocking.
 """
 
 from __future__ import annotations
@@ -45,22 +46,25 @@ def not_yet() -> BlockingIOError:
 
 
 class TlsSocket:
-    """A non-blocking TLS socket. Like a plain one, it raises BlockingIOError when an operation would block."""
+    """A non-blocking TLS socket. Like a plain socket, it raises BlockingIOError if an operation would block."""
 
     def __init__(self, plain: socket.socket, context: ssl.SSLContext) -> None:
-        """Wrap an accepted socket. OSError or ValueError if the peer has disconnected."""
+        """Wrap an accepted socket. OSError or ValueError if the client has disconnected."""
         self._lock = threading.Lock()
         self._shaken = False
         plain.setblocking(False)
         self._tls = context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
 
     def certificate(self) -> bytes | None:
-        """Return the client's certificate as DER, None if it presented none."""
+        """Return the client's certificate as DER; None if the client has not presented one."""
         with self._lock:
             return self._tls.getpeercert(binary_form=True)
 
     def recv(self, size: int) -> bytes:
-        """Return data, b"" at the end. BlockingIOError if there is none yet, OSError if the connection failed."""
+        """Read decrypted data; b"" at the end.
+
+        BlockingIOError if there is none yet, OSError if the connection failed.
+        """
         with self._lock:
             try:
                 if not self._shaken:
@@ -73,7 +77,7 @@ class TlsSocket:
                 return b""
 
     def send(self, data: bytes) -> int:
-        """Send, and return the number of bytes accepted. BlockingIOError if there is no room now."""
+        """Send data, and return the number of bytes that were accepted. BlockingIOError if there is no room."""
         with self._lock:
             try:
                 return self._tls.send(data)
@@ -81,12 +85,12 @@ class TlsSocket:
                 raise not_yet() from None
 
     def pending(self) -> int:
-        """Return the number of decrypted bytes that are waiting. A selector does not report them."""
+        """Return the number of decrypted bytes that can be read at once. A selector does not report them."""
         with self._lock:
             return self._tls.pending()
 
     def close(self) -> None:
-        """Send close_notify if that does not block, and close."""
+        """Close the socket, after sending close_notify if that does not block."""
         with self._lock:
             if self._shaken:
                 with contextlib.suppress(OSError, ValueError):
@@ -107,10 +111,10 @@ class TlsSocket:
 
 
 class Tls:
-    """The context of an HTTPS listener, and its reload; see the module."""
+    """The TLS context of an HTTPS listener, which is reloaded when its files change."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
-        """Load the files that Kafka's ssl. settings name. ConfigError or StartupError if that fails."""
+        """Load the key and certificates that Kafka's TLS settings name. ConfigError or StartupError."""
         for key in settings:
             if key not in TLS_SETTINGS:
                 raise ConfigError(key, f"unknown setting{near_miss(key, TLS_SETTINGS)}")
@@ -126,26 +130,26 @@ class Tls:
 
     @classmethod
     def from_file(cls, path: Path) -> Tls:
-        """Load the settings from a .properties file. StartupError if it cannot be read."""
+        """Load the TLS settings from a .properties file. StartupError if it cannot be read; ConfigError."""
         return cls(read_properties(path))
 
     def secure(self, plain: socket.socket) -> TlsSocket:
-        """Wrap an accepted socket."""
+        """Wrap an accepted socket in TLS."""
         return TlsSocket(plain, self._context)
 
     def name_of(self, certificate: bytes) -> str:
-        """Map a certificate (DER) to a name by ssl.principal.mapping.rules. ValueError if no rule applies."""
+        """Map a client certificate (DER) to a name by ssl.principal.mapping.rules. ValueError if no rule matches."""
         return self._rules.name_of(java_text(subject_of(certificate)))
 
     def look(self) -> None:
-        """Reload if a file has changed. The server calls this periodically."""
+        """Reload the files if one has changed. The server calls this method periodically."""
         now = time.monotonic()
         if now - self._looked >= RELOAD_S:
             self._looked = now
             self.reload(only_changed=True)
 
     def reload(self, *, only_changed: bool = False) -> None:
-        """Read the files again. If that fails, the error is logged and the old context stays in use."""
+        """Load the files again. If that fails, the error is logged and the old context remains in use."""
         with self._lock:
             stamps = [stamp_of(path) for path in self._paths]
             if only_changed and stamps == self._stamps:

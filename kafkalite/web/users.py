@@ -1,12 +1,16 @@
-"""Read and write the users file of an HTTP server: one user per line, with hashes of passwords and tokens.
+"""Read and write the users file of an HTTP server. Each line has a user's name, role and credential.
 
-    # name : role : how it is checked
+    # name : role : credential
     alice:admin:scrypt$15$8$1$<salt>$<hash>       a password (RFC 7914); salt and hash in base64
-    ci:operator:sha256$<hash>                     a token of random bytes, for which a plain hash is enough
-    CN=web-1,O=Example:viewer:certificate         a client certificate, by its name after the mapping rules
+    ci:operator:sha256$<hash>                     a random token, for which a plain hash is secure
+    CN=web-1,O=Example:viewer:certificate         a client certificate, with the name that the mapping rules produce
 
-Roles: a `viewer` reads, an `operator` changes data, an `admin` changes everything. The table is immutable. A correct
-password is remembered as a digest, so that only a client's first request takes the time of scrypt. Any thread.
+A `viewer` may read, an `operator` may also change data, and an `admin` may change everything.
+
+Checking a password with scrypt is slow on purpose. A correct password is cached as a digest, so later requests of the
+client are fast.
+
+Thread rule: any thread. A table of users is immutable.
 """
 
 from __future__ import annotations
@@ -43,7 +47,7 @@ FILE_SIZE_MAX: Final = 4 * 1024 * 1024
 
 
 class Role(IntEnum):
-    """The permissions of a user. Each role includes those before it."""
+    """The permissions of a user. Each role includes the permissions of the roles before it."""
 
     VIEWER = 1
     OPERATOR = 2
@@ -51,7 +55,7 @@ class Role(IntEnum):
 
 
 class User(NamedTuple):
-    """A person or a program."""
+    """An authenticated person or program."""
 
     name: str
     role: Role
@@ -68,10 +72,10 @@ class _Password(NamedTuple):
 
 
 class Users:
-    """The users of a file; see the module."""
+    """The users of a users file."""
 
     def __init__(self, lines: Iterable[str]) -> None:
-        """Parse the lines. ConfigError names an invalid line."""
+        """Parse the lines of a users file. A ConfigError has the number of the invalid line."""
         self._passwords: dict[str, _Password] = {}
         self._tokens: dict[bytes, User] = {}
         self._certificates: dict[str, User] = {}
@@ -86,7 +90,11 @@ class Users:
 
     @classmethod
     def from_file(cls, path: Path) -> Users:
-        """Read a users file. StartupError if it is unreadable or others may write it; ConfigError for a bad line."""
+        """Read a users file.
+
+        StartupError if it cannot be read. ConfigError if a line is invalid, or if others than the owner may write the
+        file.
+        """
         try:
             with path.open("rb") as file:
                 if os.fstat(file.fileno()).st_mode & 0o022:
@@ -102,9 +110,9 @@ class Users:
             raise ConfigError(KEY, f"{path} is not UTF-8") from error
 
     def by_password(self, name: str, password: str) -> User | None:
-        """Return the user if the password is correct, else None.
+        """Return the user with this name if the password is correct, else None.
 
-        A wrong password and an unknown name both take about 60 ms of CPU. A remembered password takes almost none.
+        A wrong password and an unknown name both take about 60 ms of CPU time. A cached password takes almost none.
         """
         raw = password.encode()
         if len(raw) > PASSWORD_SIZE_MAX:
@@ -124,7 +132,10 @@ class Users:
         return self._tokens.get(hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest())
 
     def by_certificate(self, name: str) -> User | None:
-        """Return the user with the name that the mapping rules produced from a certificate."""
+        """Return the user with this name; None without such a user.
+
+        The mapping rules have produced the name from a client certificate.
+        """
         return self._certificates.get(name)
 
     def _add(self, number: int, text: str) -> None:
@@ -146,7 +157,10 @@ class Users:
             raise ConfigError(KEY, f"line {number}: {error}") from None
 
     def _keep(self, user: User, kind: str, rest: str) -> None:
-        """Add a user with a credential. ValueError if the credential is invalid."""
+        """Add a user with the credential in a line. ValueError if it is invalid.
+
+        `kind` is "scrypt", "sha256" or "certificate". `rest` is the credential after it.
+        """
         if kind == "certificate" and not rest:
             self._certificates[user.name] = user
         elif kind == "sha256":
@@ -158,7 +172,7 @@ class Users:
 
 
 def password_line(name: str, role: Role, password: str) -> str:
-    """Return the line of a user with a password. ValueError for an invalid name or password."""
+    """Return the line of the users file for a user with a password. ValueError for an invalid name or password."""
     _check_name(name)
     raw = password.encode("utf-8")
     if not 0 < len(raw) <= PASSWORD_SIZE_MAX:
@@ -169,20 +183,23 @@ def password_line(name: str, role: Role, password: str) -> str:
 
 
 def token_line(name: str, role: Role) -> tuple[str, str]:
-    """Return a program's line and its new token. The token is stored nowhere else. ValueError for an invalid name."""
+    """Create a token for a user. Return the line of the users file, and the token, which is not stored anywhere.
+
+    ValueError for an invalid name.
+    """
     _check_name(name)
     token = secrets.token_urlsafe(TOKEN_BYTES)
     return f"{name}:{role.name.lower()}:sha256${_encoded(hashlib.sha256(token.encode()).digest())}", token
 
 
 def certificate_line(name: str, role: Role) -> str:
-    """Return the line of a user with a certificate. ValueError for an invalid name."""
+    """Return the line of the users file for a user with a client certificate. ValueError for an invalid name."""
     _check_name(name)
     return f"{name}:{role.name.lower()}:certificate"
 
 
 def name_of(line: str) -> str:
-    """Return the name in a line of the file, "" for a comment or blank line."""
+    """Return the user name in a line of the users file; "" for a comment or an empty line."""
     text = line.strip()
     return "" if text.startswith("#") else text.rsplit(":", 2)[0]
 

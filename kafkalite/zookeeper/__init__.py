@@ -1,4 +1,4 @@
-"""Use ZooKeeper as Kafka 0.7 does: nodes and their values, topic filters, partition owners, a broker's registration.
+"""Use ZooKeeper as Kafka 0.7 does: to register brokers, and to coordinate consumer groups.
 
-Only this package imports kazoo.
+Only this package imports kazoo, the client library for ZooKeeper.
 """

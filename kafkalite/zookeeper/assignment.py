@@ -1,8 +1,13 @@
-"""Assign partitions to the consumer threads of a 0.7 group. Every consumer computes the same range assignment.
+"""Assign partitions to the consumer threads of a Kafka 0.7 group by range.
 
 Partitions `<broker>-<partition>` and threads `<consumer id>-<n>` are sorted as strings, so `0-10` precedes `0-2`. With
 P partitions and T threads, thread i gets the `P // T` partitions from `(P // T) * i + min(i, P % T)` on, and one more
-if `i < P % T`. All members read the same nodes, so their results agree. Source: `kafkalite.classic`, fact 5. Pure.
+if `i < P % T`.
+
+Each consumer computes the assignment itself. All consumers read the same nodes, so they get the same result. Source:
+`kafkalite.classic`, fact 5.
+
+Pure: no I/O, no state.
 """
 
 from __future__ import annotations
@@ -16,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def java_order(text: str) -> bytes:
-    """Return a sort key for Java's order of strings, which compares UTF-16 code units."""
+    """Return a sort key that orders strings as Java does: by UTF-16 code units."""
     return text.encode("utf-16-be", "surrogatepass")
 
 
@@ -26,14 +31,17 @@ def thread_ids(consumer_id: str, stream_count: int) -> list[str]:
 
 
 def share(index: int, partition_count: int, thread_count: int) -> range:
-    """Return the positions of the partitions for the thread at `index`; partitions and threads are sorted."""
+    """Return the positions of a thread's partitions in the sorted list of partitions.
+
+    `index` is the position of the thread in the sorted list of threads.
+    """
     each, extra = divmod(partition_count, thread_count)
     start = each * index + min(index, extra)
     return range(start, start + each + (1 if index < extra else 0))
 
 
 def assign(partitions: Iterable[BrokerPartition], threads: Iterable[str]) -> dict[BrokerPartition, str]:
-    """Return each partition's thread id; empty without threads."""
+    """Return the thread id for each partition. Without threads, the result is empty."""
     in_order = sorted(partitions, key=lambda partition: java_order(str(partition)))
     takers: Sequence[str] = sorted(threads, key=java_order)
     return {

@@ -1,17 +1,17 @@
-"""Register a broker and its classic topics in ZooKeeper, and keep them registered while the broker runs.
+"""Register a broker and its classic topics in ZooKeeper, as Kafka 0.7 does, while the broker runs.
 
     start ─▶ connected ─▶ id registered ─▶ topics registered ─▶ keeping ─▶ stop (session ends, nodes vanish)
                                                   ▲                 │
                                                   └─ session lost ──┘   a new creator stamp, everything again
 
-The desired state is the broker's id and the topics passed to BrokerRegistration. One thread makes ZooKeeper match it.
-After a lost connection this thread waits, and after a lost session it registers everything again. Clients are served
-meanwhile.
+One thread makes ZooKeeper match the desired state: the broker's id and its topics. After a lost connection, the thread
+waits. After a lost session, it registers everything again. The broker serves clients in the meantime.
 
-If another broker has the id at start, the start fails. If the node was left by a killed process of this broker, the
-start waits until the old session must have expired, which 0.7 did not do. Source: `kafkalite.classic`, fact 3.
+If another broker has the id, `start` fails. If an earlier process of this broker was killed, its node may still exist.
+Then `start` waits until its session must have expired; Kafka 0.7 did not wait. Source: `kafkalite.classic`, fact 3.
 
-Thread rule: any thread may call `topic_created`; `_changed` guards the state shared with the registry thread.
+Thread rule: any thread may call `topic_created` and `topic_deleted`. The lock `_changed` guards the state shared with
+the registry thread.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ STALE_WAIT_FACTOR: Final = 2.0
 
 
 class BrokerRegistration:
-    """A broker's registration in one ZooKeeper."""
+    """The registration of one broker in ZooKeeper."""
 
     def __init__(
         self,
@@ -76,9 +76,9 @@ class BrokerRegistration:
         self._registered: dict[str, int] = {}  # used by the registry thread only
 
     def start(self, topics: Mapping[str, int]) -> None:
-        """Register the broker's id. The thread then registers the topics: name → number of partitions on this broker.
+        """Register the broker's id, and start the thread that registers its topics: name → number of partitions.
 
-        StartupError if ZooKeeper cannot be reached within the connection timeout, or another broker has this id.
+        StartupError if ZooKeeper cannot be reached within the connection timeout, or if another broker has this id.
         """
         self._wanted = dict(topics)
         self._client = client = zookeeper.connect(
@@ -97,19 +97,19 @@ class BrokerRegistration:
         self._thread.start()
 
     def topic_created(self, topic: str, partition_count: int) -> None:
-        """Register a new topic, or a changed number of partitions, soon."""
+        """Let the thread register a new topic, or a changed number of partitions."""
         with self._changed:
             self._wanted[topic] = partition_count
             self._changed.notify()
 
     def topic_deleted(self, topic: str) -> None:
-        """Remove a deleted topic's node soon."""
+        """Let the thread remove the node of a deleted topic."""
         with self._changed:
             self._wanted.pop(topic, None)
             self._changed.notify()
 
     def stop(self) -> None:
-        """End the session at once."""
+        """Stop the thread and end the session, which removes the broker's nodes."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
@@ -140,7 +140,10 @@ class BrokerRegistration:
                     self._changed.wait(RETRY_S)
 
     def _follow(self, wanted: dict[str, int], *, lost: bool) -> bool:
-        """Make ZooKeeper match `wanted`; return False if that must be tried again."""
+        """Register `wanted` in ZooKeeper. Return False if that failed and must be repeated.
+
+        `lost` says whether a new session must register the broker's id first.
+        """
         assert self._client is not None
         try:
             if lost:
@@ -167,7 +170,7 @@ class BrokerRegistration:
         return True
 
     def _register_at_start(self, client: KazooClient) -> None:
-        """Register the id; retry after a lost connection, which a busy server may cause."""
+        """Register the broker's id, and retry after a lost connection. A busy server may cause one."""
         began = time.monotonic()
         while True:
             try:
@@ -180,7 +183,10 @@ class BrokerRegistration:
                 return
 
     def _register_id(self, client: KazooClient, deadline: float) -> None:
-        """Register the broker's id. If an earlier run of this broker left a node, wait for its end or the deadline."""
+        """Register the broker's id. NodeConflict if another broker has it.
+
+        If the node is from an earlier run of this broker, wait until it vanishes or the deadline passes.
+        """
         while True:
             creator = f"{self._host}-{self._clock.time_ms()}"
             node = BrokerNode(self._broker_id, creator, self._host, self._port)
@@ -194,7 +200,7 @@ class BrokerRegistration:
                 return
 
     def _is_ours(self, value: bytes) -> bool:
-        """Return whether a node has this broker's address, so that it is from an earlier run or session of it."""
+        """Return whether a broker's node has this broker's address, so that an earlier run or session created it."""
         try:
             found = BrokerNode.decode(self._broker_id, value)
         except ValueError:
@@ -202,7 +208,10 @@ class BrokerRegistration:
         return (found.host, found.port) == (self._host, self._port)
 
     def _register_topic(self, client: KazooClient, topic: str, count: int) -> None:
-        """Register one topic. As the owner of the broker id, replace the node that an earlier run may have left."""
+        """Register one topic.
+
+        Replace a node that an earlier run has left; this broker has the id, so the node belongs to it.
+        """
         path = topic_broker_path(topic, self._broker_id)
         if topic in self._registered:
             zookeeper.delete(client, path)  # recreated, because consumers watch the list of nodes, not their values
@@ -215,7 +224,7 @@ class BrokerRegistration:
                 return
 
     def _on_state(self, state: str) -> None:
-        """Record a lost session. Runs on kazoo's thread, so it must not block."""
+        """Record that the session was lost. Called on kazoo's thread, so it must not block."""
         if state == KazooState.LOST and not self._stopping:
             with self._changed:
                 self._session += 1

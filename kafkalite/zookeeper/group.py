@@ -1,7 +1,7 @@
-"""Read and write a consumer group's nodes in ZooKeeper: subscriptions, owners, offsets, and the brokers.
+"""Read and write the nodes of a Kafka 0.7 consumer group: subscriptions, partition owners and offsets.
 
-Nothing is cached, because a rebalance must see the current nodes. Every function waits for ZooKeeper, and may raise
-`ZooKeeperError`. Source: `kafkalite.classic`, facts 3 and 5.
+Also reads the nodes of brokers and topics. Nothing is cached, because a rebalance must see the current nodes. Each
+function waits for ZooKeeper and may raise `ZooKeeperError`. Source: `kafkalite.classic`, facts 3 and 5.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ logger = logging.getLogger(__name__)
 
 
 def brokers(client: KazooClient, watch: Callable[[object], None] | None = None) -> dict[int, BrokerNode]:
-    """Return the live brokers by id. A broker with an invalid value is logged and left out."""
+    """Return the live brokers by id. A broker with an invalid node is logged and skipped.
+
+    `watch` is called once, when the set of brokers changes.
+    """
     found = {}
     for name in zookeeper.children(client, BROKER_IDS, watch):
         number = broker_number(name)
@@ -52,12 +55,18 @@ def brokers(client: KazooClient, watch: Callable[[object], None] | None = None) 
 
 
 def topics(client: KazooClient, watch: Callable[[object], None] | None = None) -> list[str]:
-    """Return every topic that has or had a broker."""
+    """Return all topics that are or were on a broker.
+
+    `watch` is called once, when the set of topics changes.
+    """
     return zookeeper.children(client, BROKER_TOPICS, watch)
 
 
 def partitions(client: KazooClient, topic: str, watch: Callable[[object], None] | None = None) -> list[BrokerPartition]:
-    """Return a topic's partitions on the live brokers, ordered by broker and number."""
+    """Return the partitions of a topic on live brokers, ordered by broker and number.
+
+    `watch` is called once, when the set of the topic's brokers changes.
+    """
     found = []
     for name in zookeeper.children(client, topic_path(topic), watch):
         broker = broker_number(name)
@@ -72,13 +81,16 @@ def partitions(client: KazooClient, topic: str, watch: Callable[[object], None] 
 
 
 def subscription(client: KazooClient, group: GroupPaths, consumer_id: str) -> Subscription | None:
-    """Return a consumer's subscription, None if it is gone. NodeError if its node is invalid."""
+    """Return the subscription of a consumer; None if the consumer is gone. NodeError if its node is invalid."""
     value = zookeeper.read(client, group.id_of(consumer_id))
     return None if value is None else decode_subscription(value)
 
 
 def threads_by_topic(client: KazooClient, group: GroupPaths, all_topics: Iterable[str]) -> dict[str, list[str]]:
-    """Return the ids of all threads of the group for each topic. A member with an invalid node is left out."""
+    """Return the ids of all consumer threads of a group, by topic.
+
+    A member with an invalid node is logged and skipped.
+    """
     known = list(all_topics)
     found: dict[str, list[str]] = {}
     for consumer_id in zookeeper.children(client, group.ids):
@@ -94,17 +106,17 @@ def threads_by_topic(client: KazooClient, group: GroupPaths, all_topics: Iterabl
 
 
 def owner(client: KazooClient, group: GroupPaths, topic: str, partition: BrokerPartition) -> str | None:
-    """Return the thread that owns a partition, None without an owner."""
+    """Return the consumer thread that owns a partition; None without an owner."""
     value = zookeeper.read(client, group.owner(topic, partition))
     return None if value is None else value.decode("utf-8", "replace")
 
 
 def offset(client: KazooClient, group: GroupPaths, topic: str, partition: BrokerPartition) -> int | None:
-    """Return the next offset stored by the group, None before its first commit. NodeError if it is invalid."""
+    """Return the group's next offset in a partition; None before its first commit. NodeError if the node is invalid."""
     value = zookeeper.read(client, group.offset(topic, partition))
     return None if value is None else decode_offset(value)
 
 
 def store_offset(client: KazooClient, group: GroupPaths, topic: str, partition: BrokerPartition, value: int) -> None:
-    """Store the next offset. If two members write, the last one wins."""
+    """Store the group's next offset in a partition. If two members write, the last write counts."""
     zookeeper.write(client, group.offset(topic, partition), str(value).encode())

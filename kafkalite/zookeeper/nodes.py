@@ -1,4 +1,4 @@
-"""Build the paths and encode the values of Kafka 0.7's ZooKeeper nodes. Pure functions, without I/O.
+"""Build the paths and encode the values of Kafka 0.7's nodes in ZooKeeper.
 
     /brokers/ids/<broker id>                              creator:host:port        ephemeral
     /brokers/topics/<topic>/<broker id>                   partition count          ephemeral
@@ -6,8 +6,10 @@
     /consumers/<group>/owners/<topic>/<broker>-<part>     consumer thread id       ephemeral
     /consumers/<group>/offsets/<topic>/<broker>-<part>    next offset              persistent
 
-Values are UTF-8. The fields of a broker's value are separated by colons, so a host must not contain one. Source:
+Values are UTF-8. A host must not contain a colon, because colons separate the fields of a broker's value. Source:
 `kafkalite.classic`, fact 3.
+
+Pure: no I/O, no state.
 """
 
 from __future__ import annotations
@@ -33,11 +35,11 @@ _HOST: Final = re.compile(r"[^:/\s]+")
 
 
 class NodeError(ValueError):
-    """A node's value does not have 0.7's format."""
+    """A node whose value does not have Kafka 0.7's format."""
 
 
 class BrokerPartition(NamedTuple):
-    """One partition of a topic on a broker. Its text is `<broker id>-<partition>`."""
+    """A partition of a topic on one broker. Its text is `<broker id>-<partition>`."""
 
     broker_id: int
     partition: int
@@ -56,7 +58,10 @@ class BrokerPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BrokerNode:
-    """The value of a broker's node `/brokers/ids/<broker_id>`. `creator` distinguishes the runs of a broker."""
+    """The value of a broker's node.
+
+    `creator` is different in each run of the broker. NodeError if the host contains a colon, slash or space.
+    """
 
     broker_id: int
     creator: str
@@ -76,7 +81,7 @@ class BrokerNode:
 
     @classmethod
     def decode(cls, broker_id: int, value: bytes) -> BrokerNode:
-        """Decode the first three fields; further ones are ignored. NodeError if one is missing."""
+        """Decode the value of a broker's node. NodeError if it is invalid. Fields after the third are ignored."""
         parts = value.decode("utf-8", "replace").split(":")
         if len(parts) < 3 or not _NUMBER.fullmatch(parts[2]):
             raise NodeError(f"the ZooKeeper node of broker {broker_id} is not of the form creator:host:port: {value!r}")
@@ -89,22 +94,22 @@ def broker_path(broker_id: int) -> str:
 
 
 def topic_path(topic: str) -> str:
-    """Return the path of a topic, whose children are its brokers."""
+    """Return the path of a topic's node. Its children are the ids of its brokers."""
     return f"{BROKER_TOPICS}/{topic}"
 
 
 def topic_broker_path(topic: str, broker_id: int) -> str:
-    """Return the path of the node with a broker's partition count for a topic."""
+    """Return the path of the node that has a topic's number of partitions on one broker."""
     return f"{BROKER_TOPICS}/{topic}/{broker_id}"
 
 
 def broker_number(name: str) -> int | None:
-    """Return the broker id in a node's name, None if it is invalid."""
+    """Return the broker id in the name of a node; None if the name is invalid."""
     return int(name) if _NUMBER.fullmatch(name) else None
 
 
 def decode_count(value: bytes) -> int:
-    """Decode a partition count. NodeError if it is invalid or exceeds COUNT_MAX."""
+    """Decode a number of partitions. NodeError if it is invalid or above COUNT_MAX."""
     text = value.decode("ascii", "replace").strip()
     if not _NUMBER.fullmatch(text) or int(text) > COUNT_MAX:
         raise NodeError(f"not a partition count: {value[:80]!r}")
@@ -112,7 +117,10 @@ def decode_count(value: bytes) -> int:
 
 
 def decode_offset(value: bytes) -> int:
-    """Decode a stored offset. NodeError if it is invalid. A stored -1 means that the broker could not be reached."""
+    """Decode a stored offset. NodeError if it is invalid.
+
+    Clients store -1 if they cannot reach the broker.
+    """
     try:
         return int(value)
     except ValueError:
@@ -144,7 +152,7 @@ class GroupPaths:
 
 @dataclass(frozen=True, slots=True)
 class TopicCounts:
-    """A subscription to named topics: the number of streams for each."""
+    """A subscription to topics by name, with the number of streams for each topic."""
 
     streams: dict[str, int]
 
@@ -153,14 +161,14 @@ class TopicCounts:
         return f"{{ {pairs} }}".encode()
 
     def streams_of(self, topics: list[str], *, only_linear: bool = False) -> dict[str, int]:
-        """Return the number of streams for each topic. `topics` is not used."""
+        """Return the number of streams for each subscribed topic. The arguments are not used."""
         del topics, only_linear
         return dict(self.streams)
 
 
 @dataclass(frozen=True, slots=True)
 class FilterCounts:
-    """A subscription by filter, with the same number of streams for each topic that the filter allows."""
+    """A subscription to topics by a filter, with the same number of streams for each topic."""
 
     marker: str
     stream_count: int
@@ -172,7 +180,7 @@ class FilterCounts:
     def streams_of(self, topics: list[str], *, only_linear: bool = False) -> dict[str, int]:
         """Return the number of streams for each of `topics` that the filter allows.
 
-        ValueError if the filter is invalid or, with `only_linear`, might take more than linear time.
+        ValueError if the filter is invalid. With `only_linear`, also if matching it might take more than linear time.
         """
         chosen = filter_of(self.marker, self.pattern)
         if only_linear and not chosen.is_linear:
@@ -184,9 +192,9 @@ Subscription = TopicCounts | FilterCounts
 
 
 def decode_subscription(value: bytes) -> Subscription:
-    """Decode a consumer's subscription. NodeError if it has neither form, or more than COUNT_MAX streams.
+    """Decode a consumer's subscription. NodeError if it is invalid, or has more than COUNT_MAX streams.
 
-    Some old clients write only the name of their topic: it means one stream.
+    Some old clients write only the name of a topic, which means one stream.
     """
     text = value.decode("utf-8", "replace").strip()
     found = _FILTER.fullmatch(text)

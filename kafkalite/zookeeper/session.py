@@ -1,11 +1,12 @@
-"""Open ZooKeeper sessions, and read and write nodes as 0.7 does, through kazoo.
+"""Open ZooKeeper sessions with kazoo, and read and write nodes as Kafka 0.7 does.
 
-Reading a missing node returns None or an empty list; writing creates parents. An ephemeral node of another session is
-never treated as our own, even if it has our value, because it will vanish with that session.
+Reading a missing node returns None or an empty list. Writing a node creates its parents. An ephemeral node of another
+session is a conflict even if it has the same value, because it vanishes with that session.
 
-Every function may wait for the server, at most OPERATION_TIMEOUT_S. After that time, and if the connection or session
-is lost, it raises kazoo's errors (`ZooKeeperError`). Thread rule: a client may be used from any thread except kazoo's
-own (its callbacks).
+Each function waits for the server, at most OPERATION_TIMEOUT_S seconds. It raises kazoo's errors (`ZooKeeperError`)
+after this time, and if the connection or session is lost.
+
+Thread rule: any thread may use a client, except kazoo's own thread, which runs callbacks.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ RETRY_DELAY_S_MAX: Final = 2.0
 
 
 class NodeConflict(Exception):
-    """Another session created the ephemeral node at this path."""
+    """An ephemeral node that another session has already created."""
 
     def __init__(self, path: str, value: bytes) -> None:
         super().__init__(f"another session holds {path}: {value.decode('utf-8', 'replace')}")
@@ -71,7 +72,7 @@ class NodeConflict(Exception):
 
 
 class _Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
-    """A kazoo client. In a forked child it does nothing, because it belongs to the parent."""
+    """A kazoo client that does nothing in a forked child, because the session belongs to the parent."""
 
     def __init__(self, **arguments: object) -> None:
         super().__init__(**arguments)
@@ -79,7 +80,7 @@ class _Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
         forks.register(self)
 
     def leave(self) -> None:
-        """Called in a forked child: stop using the session, which belongs to the parent."""
+        """Give up the sockets in a forked child, because the session belongs to the parent."""
         sockets = (getattr(self._connection, name) for name in ("_socket", "_read_sock", "_write_sock"))
         forks.abandon(each.fileno() for each in sockets if each is not None)
 
@@ -98,10 +99,10 @@ def new_client(servers: str, session_timeout_s: float) -> KazooClient:
 def connect(
     servers: str, *, session_timeout_s: float, connection_timeout_s: float, reads_only: bool = False
 ) -> KazooClient:
-    """Return a client with a session. StartupError if no server answers within connection_timeout_s seconds.
+    """Return a client with a session. StartupError if no server responds within `connection_timeout_s` seconds.
 
-    `servers` is `host:port,host:port/chroot`. A missing chroot is created unless `reads_only`. The client reconnects by
-    itself indefinitely, with a new session if the old one has expired.
+    `servers` is `host:port,host:port/chroot`. A missing chroot is created, unless `reads_only` is set. The client
+    reconnects indefinitely. If its session has expired, it gets a new one.
     """
     client = new_client(servers, session_timeout_s)
     try:
@@ -117,7 +118,7 @@ def connect(
 
 
 def _make_chroot(servers: str, connection_timeout_s: float) -> None:
-    """Create the chroot of `servers`. A client with that chroot cannot create it."""
+    """Create the chroot of `servers`, with a separate client. A client that uses the chroot cannot create it."""
     hosts, _, path = servers.partition("/")
     client = _Client(hosts=hosts, logger=_kazoo_logger)
     try:
@@ -139,7 +140,7 @@ def close(client: KazooClient) -> None:
 
 
 def read(client: KazooClient, path: str) -> bytes | None:
-    """Return a node's value; None if the node does not exist."""
+    """Return the value of a node; None if it does not exist."""
     try:
         value, _ = client.get_async(path).get(timeout=OPERATION_TIMEOUT_S)
     except NoNodeError:
@@ -148,9 +149,9 @@ def read(client: KazooClient, path: str) -> bytes | None:
 
 
 def children(client: KazooClient, path: str, watch: Callable[[object], None] | None = None) -> list[str]:
-    """Return the names of a node's children; an empty list if the node does not exist.
+    """Return the names of a node's children; [] if the node does not exist.
 
-    `watch` is called once, when they may have changed or, if the path is missing, when it is created.
+    `watch` is called once, when the children may have changed or the missing node is created.
     """
     try:
         return _children(client, path, watch)
@@ -165,12 +166,12 @@ def _children(client: KazooClient, path: str, watch: Callable[[object], None] | 
 
 
 def tells_change(event: object) -> bool:
-    """Return whether an event reports a change. kazoo also calls each watch when the connection is lost."""
+    """Return whether a watch's event reports a change. kazoo also calls watches when the connection is lost."""
     return bool(getattr(event, "type", None) != EventType.NONE)
 
 
 def write(client: KazooClient, path: str, value: bytes) -> None:
-    """Set the value of a persistent node; it and its parents are created if missing."""
+    """Set the value of a persistent node. The node and its parents are created if they do not exist."""
     try:
         _set(client, path, value)
     except NoNodeError:
@@ -191,7 +192,7 @@ def delete(client: KazooClient, path: str) -> None:
 
 
 def delete_tree(client: KazooClient, path: str) -> None:
-    """Delete a node and everything below it, if it exists."""
+    """Delete a node and all nodes below it, if it exists."""
     for name in children(client, path):
         delete_tree(client, f"{path}/{name}")
     delete(client, path)
@@ -200,7 +201,8 @@ def delete_tree(client: KazooClient, path: str) -> None:
 def create_ephemeral(client: KazooClient, path: str, value: bytes) -> None:
     """Create an ephemeral node of this session. NodeConflict if another session has created it.
 
-    If this session has already created it (because the response to a create was lost), only the value is set.
+    If this session has already created it, only the value is set. This happens if the response to the creation was
+    lost.
     """
     while True:
         try:
@@ -218,5 +220,5 @@ def create_ephemeral(client: KazooClient, path: str, value: bytes) -> None:
 
 
 def session_id(client: KazooClient) -> int:
-    """Return the session's number, by which nodes name their owner."""
+    """Return the id of the session, which ZooKeeper stores as the owner of its ephemeral nodes."""
     return int(client.client_id[0])

@@ -1,10 +1,11 @@
-"""Select topics by a whitelist or blacklist, as in Kafka 0.7.
+"""Select topics by a whitelist or blacklist, as Kafka 0.7 does.
 
-A list is a regular expression that must match the whole name. In it a comma means `|`, spaces are ignored, and
-surrounding quotes are removed. 0.7 uses Java's expressions. This module uses RE2's, and Python's only for features that
-RE2 lacks (look-around, back-references). For usual topic lists, all three give the same result.
+A list is a regular expression that must match the whole name of a topic. A comma means `|`, spaces are ignored, and
+quotes around the list are removed.
 
-Source: `kafkalite.classic`, fact 4 (0.7.1's TopicFilter).
+Kafka 0.7 uses Java's regular expressions. This module uses RE2. For features that RE2 lacks, lookaround and
+backreferences, it uses Python's regular expressions. For usual lists, all three have the same result. Source:
+`kafkalite.classic`, fact 4 (0.7.1's TopicFilter).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _NAMES_ONLY: Final = re.compile(r"[A-Za-z0-9\-|]+")
 
 
 class TopicFilter(ABC):
-    """Decides which topics a consumer subscribes to (kafka.consumer.TopicFilter)."""
+    """A filter of the topics to which a consumer subscribes (kafka.consumer.TopicFilter)."""
 
     marker: ClassVar[str]
     """The character that identifies the kind of filter in ZooKeeper."""
@@ -55,7 +56,7 @@ class TopicFilter(ABC):
 
 
 class Whitelist(TopicFilter):
-    """Allows topics whose names match (kafka.consumer.Whitelist)."""
+    """A filter that allows topics whose names match (kafka.consumer.Whitelist)."""
 
     marker = "*"
 
@@ -68,7 +69,7 @@ class Whitelist(TopicFilter):
 
 
 class Blacklist(TopicFilter):
-    """Allows topics whose names do not match (kafka.consumer.Blacklist)."""
+    """A filter that allows topics whose names do not match (kafka.consumer.Blacklist)."""
 
     marker = "!"
 
@@ -81,7 +82,7 @@ class Blacklist(TopicFilter):
 
 
 def filter_of(marker: str, pattern: str) -> TopicFilter:
-    """Return the filter of a subscription. ValueError for an unknown marker or an invalid pattern."""
+    """Return the filter in a subscription. ValueError for an unknown marker or an invalid pattern."""
     for kind in (Whitelist, Blacklist):
         if kind.marker == marker:
             return kind(pattern)
