@@ -5,8 +5,8 @@
     with Broker() as broker:
         print(broker.bootstrap_servers)
 
-Everything else is private unless a module's docstring says otherwise. Names are imported when first used, so that
-importing the package costs nothing.
+All other modules are private, unless their docstring says otherwise. Names are imported when first used, so that
+importing the package is fast.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Run the `kafkalite` command for `python -m kafkalite`."""
+"""Run the `kafkalite` command with `python -m kafkalite`."""
 
 from __future__ import annotations
 

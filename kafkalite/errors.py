@@ -1,16 +1,16 @@
-"""Kafka's error codes, the exceptions that carry them, and the errors of starting a broker.
+"""Define Kafka's error codes, the exceptions for them, and the errors of starting a broker.
 
-`ErrorCode` is the table of codes. A row has a code's name, its number, the text for clients when nothing more specific
-is known, and whether a client may retry. tools/generate_error_codes.py writes the numbers for native code
-(ext/kafkalite/_native/wire/error_codes.pxd).
-
-    KafkaError                      any failure with a code of the protocol, in `code`
-        OffsetOutOfRange ...        a class for each code that some code catches or raises by name
-    StartupError                    the broker cannot start; the message is one sentence for a person (exit status 2)
-        ConfigError                 an invalid setting
+    KafkaError                      a failure with an error code of Kafka's protocol
+        OffsetOutOfRange ...        a class for each code that is raised or caught by name
+    StartupError                    the broker cannot start (exit status 2)
+        ConfigError                 a setting is invalid
         ControllersAway             no controller accepts the broker at this time (exit status 1)
 
-Raise an exception where the error ends the work. A response for many partitions uses plain `ErrorCode` values instead.
+A function whose work ends with an error raises an exception. A response with errors of many partitions uses `ErrorCode`
+values.
+
+`ErrorCode` is the table of codes: the name, the number, the default error text, and whether a client may retry. The
+script tools/generate_error_codes.py writes the numbers for native code (ext/kafkalite/_native/wire/error_codes.pxd).
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ RETRIABLE: Final = True
 
 
 class ErrorCode(IntEnum):
-    """The error codes as numbers on the wire (int16), each with its `text` and whether it is `retriable`."""
+    """Kafka's error codes, numbered as in the protocol (int16).
+
+    Each has a `text` and says whether it is `retriable`.
+    """
 
     text: str
     retriable: bool
@@ -183,9 +186,9 @@ class ErrorCode(IntEnum):
 
 
 class KafkaError(Exception):
-    """A failure with an error code of the protocol.
+    """A failure with an error code of Kafka's protocol.
 
-    `message` is for people; it may name the topic, the limit or the file. Without one, the code's own text is used.
+    `message` is for people, and may name the topic, the limit or the file. The default is the text of the code.
     """
 
     code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
@@ -202,7 +205,7 @@ class KafkaError(Exception):
 
     @property
     def name(self) -> str:
-        """The code's name in the protocol, for example `OFFSET_OUT_OF_RANGE`."""
+        """The name of the code in the protocol, such as `OFFSET_OUT_OF_RANGE`."""
         return self.code.name
 
     @property
@@ -215,10 +218,10 @@ _CLASSES: Final[dict[int, type[KafkaError]]] = {}
 
 
 def error_for(code: int, message: str | None = None) -> KafkaError:
-    """Return the exception for an error code. ValueError for 0, which means success.
+    """Return the exception for an error code. ValueError for code 0, which means success.
 
-    It has the code's own class, or is a plain KafkaError if the code has none. A code that this release does not know
-    becomes UNKNOWN_SERVER_ERROR, and the message contains its number.
+    The exception has the class for the code, or else is a plain KafkaError. An unknown code becomes
+    UNKNOWN_SERVER_ERROR, with the number in the message.
     """
     if code == ErrorCode.NONE:
         raise ValueError("code 0 is success, not an error")
@@ -235,20 +238,26 @@ def error_for(code: int, message: str | None = None) -> KafkaError:
 
 
 class MalformedRequest(ValueError):
-    """A request that matches its schema but is invalid. It gets no response, and its connection is closed."""
+    """A request that matches its schema but is invalid. Its connection is closed without a response."""
 
 
 def reason_of(error: OSError | ValueError) -> str:
-    """Return why a file cannot be used, without its name: the system's error text, or the ValueError's message."""
+    """Return why a file cannot be used, without its name: the text of the system error or of the ValueError."""
     return str((error.strerror or error) if isinstance(error, OSError) else error)
 
 
 class StartupError(Exception):
-    """The broker cannot start. The message is one sentence that tells a person what to change; exit status 2."""
+    """An error that prevents the broker from starting. The message is one sentence that says what to change.
+
+    The exit status is 2.
+    """
 
 
 class ControllersAway(StartupError):
-    """No controller accepts the broker at this time. A later start may succeed without changes: exit status 1."""
+    """No controller accepts the broker at this time.
+
+    A later start may succeed without changes. The exit status is 1.
+    """
 
 
 class StartGivenUp(StartupError):
@@ -256,7 +265,7 @@ class StartGivenUp(StartupError):
 
 
 class ConfigError(StartupError):
-    """An invalid setting: `key` is its name, `reason` why it is invalid."""
+    """An invalid setting. `key` is its name, and `reason` says why it is invalid."""
 
     def __init__(self, key: str, reason: str) -> None:
         self.key = key
@@ -268,7 +277,7 @@ class OffsetOutOfRange(KafkaError, code=ErrorCode.OFFSET_OUT_OF_RANGE): ...
 
 
 class CorruptMessage(KafkaError, code=ErrorCode.CORRUPT_MESSAGE):
-    """A corrupt record batch; `partition` and `offset` locate it if a reader set them."""
+    """A corrupt record batch. `partition` and `offset` locate it, if they are known."""
 
     partition: tuple[str, int] | None = None
     offset: int = -1

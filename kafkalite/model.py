@@ -1,6 +1,6 @@
-"""Small immutable types, and rules for names, that several packages share. No I/O, no locks.
+"""Define small immutable types, and rules for topic names and ids, that several packages share.
 
-Requests are in `kafkalite.wire.protocol`, logs in `kafkalite.broker.log`.
+No I/O, no locks.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ZERO_UUID: Final = bytes(16)
 
 
 class TopicPartition(NamedTuple):
-    """One partition of one topic."""
+    """One partition of a topic."""
 
     topic: str
     partition: int
@@ -44,7 +44,7 @@ class TopicPartition(NamedTuple):
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """The result of a lookup by time. `timestamp` is in ms since 1970, -1 if the record has none."""
+    """The result of a lookup of an offset by time. `timestamp` is in ms since 1970, or -1 if the record has none."""
 
     offset: int
     timestamp: int
@@ -56,7 +56,7 @@ ANONYMOUS: Final = "User:ANONYMOUS"
 
 
 class ScramCredential(NamedTuple):
-    """A user's stored SCRAM credential (RFC 5802). It contains no password and does not suffice to authenticate."""
+    """The stored SCRAM credential of a user (RFC 5802). It contains no password, and cannot be used to authenticate."""
 
     salt: bytes
     stored_key: bytes
@@ -66,7 +66,7 @@ class ScramCredential(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The address that clients get for a listener in metadata, which may differ from the bound address."""
+    """The address of a listener that clients receive in metadata. It may differ from the bound address."""
 
     name: str
     host: str
@@ -78,7 +78,7 @@ class Endpoint:
 
 
 def topic_name_error(name: str, size_max: int = TOPIC_NAME_SIZE_MAX) -> str | None:
-    """Return why a topic cannot have this name, in one sentence; None if it can."""
+    """Return why a topic cannot have this name, as one sentence; None if it can."""
     if not name:
         return "a topic name must not be empty"
     if name in {".", ".."}:
@@ -91,12 +91,18 @@ def topic_name_error(name: str, size_max: int = TOPIC_NAME_SIZE_MAX) -> str | No
 
 
 def topic_names_collide(first: str, second: str) -> bool:
-    """Return whether names differ only in '.' and '_'. Kafka refuses them, as their metric names would be equal."""
+    """Return whether two topic names differ only in '.' and '_'.
+
+    Kafka does not allow both topics, because their metrics would have the same name.
+    """
     return len(first) == len(second) and first.replace(".", "_") == second.replace(".", "_")
 
 
 def new_uuid() -> bytes:
-    """Return 16 random bytes for a topic id (version 4), never one that Kafka reserves or prints with a leading '-'."""
+    """Return a random topic id (UUID version 4) as 16 bytes.
+
+    Ids that Kafka would print with a leading '-' are not used.
+    """
     while True:
         raw = bytearray(randomness.random_bytes(16))
         raw[6] = raw[6] & 0x0F | 0x40
@@ -107,13 +113,13 @@ def new_uuid() -> bytes:
 
 
 def uuid_text(value: bytes) -> str:
-    """Return an id as Kafka's tools and `partition.metadata` have it: 22 characters of URL-safe base64, no padding."""
+    """Return an id in the form of Kafka's tools: 22 characters of URL-safe base64 without padding."""
     assert len(value) == 16, f"an id has 16 bytes, not {len(value)}"
     return base64.urlsafe_b64encode(value).rstrip(b"=").decode("ascii")
 
 
 def uuid_bytes(text: str) -> bytes:
-    """Return the 16 bytes of an id in the form of `uuid_text`. ValueError for anything else."""
+    """Return the 16 bytes of an id in the form of Kafka's tools. ValueError if the text is invalid."""
     if len(text) != 22 or not text.isascii():
         raise ValueError(f"{text[:64]!r} is not an id of 22 characters")
     value = base64.b64decode(text + "==", altchars=b"-_", validate=True)

@@ -1,5 +1,8 @@
 """Place the replicas of partitions on the brokers of a cluster.
 
-`overview.py` reads the present state, `planner.py` computes the wanted state (without I/O), and `moving.py` carries the
-change out. All three work with any Kafka cluster, through kafkalite.client.
+    overview.py   reads the current state of the cluster
+    planner.py    computes a new placement, without I/O
+    moving.py     moves the replicas
+
+The package works with any Kafka cluster, through kafkalite.client.
 """

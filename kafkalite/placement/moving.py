@@ -1,14 +1,13 @@
 """Carry out a placement plan: reassign partitions, a limited number at a time, until all have moved.
 
-No state is kept outside the cluster. After an interruption, moves in progress continue by themselves, and a new plan
-covers the rest; `cancel` cancels the moves in progress.
+No state is stored outside the cluster. If a run is interrupted, the moves in progress continue without it, and a new
+plan covers the rest. `cancel` cancels the moves in progress.
 
-Moves can be throttled as in Kafka (KIP-73): by `leader.` and `follower.replication.throttled.rate` of the sending and
-receiving brokers, and `…throttled.replicas` of the topics. These settings are removed at the end. After an error they
-are removed only if no move is in progress. Otherwise the moves stay throttled, and the run that later finishes or
-cancels them removes the throttle.
+Moves can be throttled as in Kafka (KIP-73). The settings `leader.` and `follower.replication.throttled.rate` are set on
+the brokers, and `…throttled.replicas` on the topics. They are removed at the end. If a run ends with an error while
+moves are in progress, the throttle remains. The run that later finishes or cancels these moves removes it.
 
-Thread rule: one thread at a time, that of the Client.
+Thread rule: one thread at a time, the thread of the Client.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ THROTTLED: Final = ("leader.replication.throttled.replicas", "follower.replicati
 
 
 class Progress(NamedTuple):
-    """The progress of a run."""
+    """The progress of a run, as numbers of partitions."""
 
     done: int
     under_way: int
@@ -62,10 +61,12 @@ class Mover:
         throttle: int | None = None,
         told: Callable[[Progress], object] = lambda _progress: None,
     ) -> None:
-        """`present` has the replicas of each partition; for a partition in `under_way`, its replicas after the move.
+        """Create a mover for the plan `wanted`: partition → new replicas.
 
-        `under_way` are moves already in progress, for which the run waits. `throttle` is in bytes per second, for each
-        broker and direction.
+        `present`     the current replicas of all partitions; for a move in progress, the replicas after it
+        `under_way`   moves already in progress, for which the run also waits
+        `at_once`     the maximum number of partitions that move at the same time
+        `throttle`    the maximum rate in bytes per second, for each broker and direction
         """
         self._moving = under_way or {}
         self._client = client
@@ -76,9 +77,9 @@ class Mover:
         self._told = told
 
     def run(self) -> dict[TopicPartition, str]:
-        """Move all partitions, then elect the preferred leaders. Return the partitions for which that failed, and why.
+        """Move all partitions, then elect the preferred leaders. KafkaError or ClientError if a request is refused.
 
-        KafkaError if a request is refused; ClientError.
+        Return the partitions whose election failed, with the reasons.
         """
         try:
             self._move()
@@ -93,7 +94,7 @@ class Mover:
         return self._client.reassignments.elect_preferred(moved) if moved else {}
 
     def _is_throttled(self) -> bool:
-        """Return whether there is a throttle to remove, from this run or an interrupted one."""
+        """Return whether there is a throttle to remove, from this run or an interrupted run."""
         return self._throttle is not None or is_throttled(self._client)
 
     def _move(self) -> None:
@@ -116,7 +117,7 @@ class Mover:
 
 
 def is_throttled(client: Client) -> bool:
-    """Return whether a broker has a replication throttle, which an interrupted run may have left."""
+    """Return whether any broker has a replication throttle. An interrupted run may have left it."""
     return any(
         entry.source == CHANGED
         for broker in client.brokers()
@@ -125,9 +126,9 @@ def is_throttled(client: Client) -> bool:
 
 
 def cancel(client: Client, topics: Iterable[str] | None = None) -> list[TopicPartition]:
-    """Cancel the moves of these topics, or of all topics; return the partitions whose moves were cancelled.
+    """Cancel the moves of these topics, or of all topics. Return the partitions whose moves were cancelled.
 
-    Throttles are removed too, even those of moves that have finished.
+    Also removes throttles, even of moves that have ended.
     """
     chosen = None if topics is None else set(topics)
     found = [key for key in client.reassignments.list_all() if chosen is None or key.topic in chosen]
@@ -143,7 +144,7 @@ def cancel(client: Client, topics: Iterable[str] | None = None) -> list[TopicPar
 
 
 def _unthrottle_unless_moving(client: Client, topics: set[str] | None) -> None:
-    """After an error, remove the throttles of these topics (or of all) unless partitions move. Ignores other errors."""
+    """Remove the throttles of these topics, or of all topics, unless partitions are moving. Ignores errors."""
     with contextlib.suppress(KafkaError, ClientError):
         if not client.reassignments.list_all():
             unthrottle(client, throttled_topics(client) if topics is None else topics)
@@ -165,9 +166,9 @@ def throttle(
     wanted: Mapping[TopicPartition, Replicas],
     under_way: Mapping[TopicPartition, Reassignment],
 ) -> None:
-    """Throttle the copies of this plan and of moves in progress. Raises KafkaError.
+    """Throttle the moves of a plan and the moves in progress. KafkaError.
 
-    `rate` is in bytes per second on each broker, in each direction.
+    `rate` is in bytes per second, for each broker and direction. The other parameters are as in Mover.
     """
     sending: dict[str, list[str]] = {}
     receiving: dict[str, list[str]] = {}
@@ -192,7 +193,7 @@ def throttle(
 def unthrottle(client: Client, topics: Iterable[str]) -> None:
     """Remove the throttles of these topics and of all brokers in service. Missing topics and brokers are ignored.
 
-    If some throttles cannot be removed, raises the first error (KafkaError or ClientError) after trying all others.
+    If some throttles cannot be removed, the first error (KafkaError or ClientError) is raised after trying all others.
     """
     failed: list[Exception] = []
     there = client.topics().keys()

@@ -1,9 +1,9 @@
-"""Read the state of a cluster: brokers with their replicas and leaders, partitions with problems, and the quorum.
+"""Read the state of a cluster: brokers with their replicas, partitions with problems, and the controller quorum.
 
-Works with Kafka's brokers and kafkalite's. Values that a broker refuses or does not support are None, and are listed in
-`unknown`.
+Works with Java brokers and kafkalite. If a broker refuses a request or does not support it, its values are None, and
+`unknown` has the reason.
 
-Thread rule: one thread at a time, that of the Client.
+Thread rule: one thread at a time, the thread of the Client.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CONFIGS_AT_ONCE: Final = 500
 
 @dataclass(slots=True)
 class Broker:
-    """A broker and its replicas."""
+    """A broker, with counts of its replicas."""
 
     node_id: int
     address: str
@@ -62,7 +62,7 @@ class Broker:
 
 @dataclass(slots=True)
 class Overview:
-    """The state of a cluster. Lists of partitions are sorted."""
+    """The state of a cluster. The lists of partitions are sorted."""
 
     cluster_id: str
     controller: int
@@ -84,11 +84,11 @@ class Overview:
 
     @property
     def healthy(self) -> bool:
-        """Whether all partitions have leaders, and all replicas are in sync."""
+        """Whether all partitions have leaders and all replicas are in sync."""
         return not (self.offline or self.under_replicated or self.under_min_isr)
 
     def sizes(self) -> dict[TopicPartition, int]:
-        """Return the size in bytes of each partition's largest replica, for partitions whose brokers report sizes."""
+        """Return the size of each partition's largest replica in bytes. Partitions without a known size are omitted."""
         found: dict[TopicPartition, int] = {}
         for directory in (each for broker in self.brokers for each in broker.directories or ()):
             for key, size in directory.sizes.items():
@@ -97,9 +97,9 @@ class Overview:
 
 
 def look(client: Client, *, to_move: bool = False) -> Overview:
-    """Read the whole state. KafkaError or ClientError if brokers and topics cannot be read.
+    """Read the state of the cluster. KafkaError or ClientError if brokers or topics cannot be read.
 
-    With `to_move`, also raise these errors if the moves in progress cannot be read. A mover must know them, because a
+    With `to_move`, the same errors are raised if the moves in progress cannot be read. A mover needs them, because a
     moving partition temporarily has additional replicas.
     """
     found = _nodes(client)
@@ -128,7 +128,7 @@ def _part(found: Overview, what: str, ask: Callable[[], object]) -> None:
 
 
 def _nodes(client: Client) -> Overview:
-    """Return the brokers, including fenced ones if the cluster reports them."""
+    """Return an overview with the brokers only, including fenced brokers if the cluster reports them."""
 
     def ask() -> Overview:
         connection = client.any_connection()
@@ -149,7 +149,7 @@ def _nodes(client: Client) -> Overview:
 
 
 def _count(found: Overview) -> None:
-    """Count the brokers' replicas, and find the partitions with problems, from the metadata."""
+    """Count the replicas of each broker, and find the partitions with problems, from the metadata."""
     brokers = {broker.node_id: broker for broker in found.brokers}
     for key, partition in found.partitions.items():
         for node_id in partition.replicas:
@@ -183,7 +183,7 @@ def _judge_minimum(client: Client, found: Overview) -> None:
 
 
 def _minimum_in_sync(client: Client, topics: list[str]) -> dict[str, int]:
-    """Return min.insync.replicas by topic. Topics that were deleted meanwhile are left out."""
+    """Return min.insync.replicas by topic. Topics that no longer exist are omitted."""
     found: dict[str, int] = {}
     for row in describe_topics(client, topics, [MIN_IN_SYNC]):
         found.update((row.resource_name, int(entry.value)) for entry in row.configs if entry.value)
@@ -191,7 +191,10 @@ def _minimum_in_sync(client: Client, topics: list[str]) -> dict[str, int]:
 
 
 def describe_topics(client: Client, topics: list[str], names: Iterable[str]) -> Iterator[Any]:
-    """Yield the DescribeConfigs results for these settings of topics, except topics that were deleted meanwhile."""
+    """Yield the DescribeConfigs result of each topic, with the settings `names`.
+
+    Topics that no longer exist are omitted.
+    """
     keys = list(names)
     for first in range(0, len(topics), CONFIGS_AT_ONCE):
         resources = [

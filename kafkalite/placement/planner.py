@@ -1,16 +1,20 @@
-"""Plan the placement of replicas: compute, from the present replicas, the replicas that a goal requires. No I/O.
+"""Plan the placement of replicas: compute new replicas for partitions, from the current replicas and a goal.
 
-A plan contains the partitions whose replicas change, each with all of its replicas, the preferred leader first. Rules,
-by priority:
+A plan has the partitions whose replicas change, each with all of its new replicas, the preferred leader first. Rules,
+in order of priority:
 
-1. only eligible brokers have replicas, no broker has two of one partition, and the replication factor is as wanted;
-2. no more replicas are copied than rule 1 requires;
-3. a partition is in as many racks as rule 2 permits;
-4. replicas go to the brokers with the fewest replicas.
+1. Only eligible brokers have replicas, a broker has at most one replica of a partition, and the replication factor is
+   the wanted one.
+2. No more replicas are copied than rule 1 requires.
+3. A partition is in as many racks as rule 2 permits.
+4. Replicas go to the brokers with the fewest replicas.
 
-`spread` overrides rule 2: replicas move, small ones first, until the replica counts of any two brokers differ by at
-most one, as far as racks permit. Finally, preferred leaders are spread evenly, which copies no data. There is no
-randomness: equal input gives an equal plan, and once a plan has been carried out, the next plan is empty.
+With the goal `spread`, replicas move in spite of rule 2, small ones first, until the numbers of replicas of any two
+brokers differ by at most one, as far as racks permit. Then preferred leaders are spread evenly, which copies no data.
+
+There is no randomness. Equal input gives an equal plan. After a plan has been carried out, the next plan is empty.
+
+Pure: no I/O, no state.
 """
 
 from __future__ import annotations
@@ -30,12 +34,12 @@ Replicas = tuple[int, ...]
 
 
 class PlanError(Exception):
-    """The goal cannot be reached; the message is one sentence."""
+    """A goal that cannot be reached. The message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """The wanted placement; see `plan`."""
+    """The wanted placement of replicas."""
 
     brokers: frozenset[int]
     """The brokers that may have replicas."""
@@ -60,14 +64,14 @@ class _Board:
     """Broker → number of partitions whose preferred leader it is."""
 
     def rack(self, broker: int) -> object:
-        """Return a broker's rack. A broker without a rack counts as a separate rack."""
+        """Return the rack of a broker. A broker without a rack counts as a separate rack."""
         return self.racks.get(broker) or broker
 
     def racks_of(self, brokers: Iterable[int]) -> set[object]:
         return {self.rack(broker) for broker in brokers}
 
     def count(self) -> None:
-        """Recount replicas and preferred leaders."""
+        """Count the replicas and preferred leaders of each broker again."""
         self.held = Counter(broker for replicas in self.placed.values() for broker in replicas)
         self.led = Counter(replicas[0] for replicas in self.placed.values() if replicas)
 
@@ -79,10 +83,14 @@ def plan(
     goal: Goal,
     sizes: Mapping[TopicPartition, int] | None = None,
 ) -> dict[TopicPartition, Replicas]:
-    """Return the partitions that change, with their new replicas. PlanError if the goal cannot be reached.
+    """Return the partitions whose replicas must change, with their new replicas.
 
-    `present` has all partitions of the cluster; only those in `movable` change. `racks` has all brokers. `sizes` has
-    the bytes of each partition's replica, where known.
+    PlanError if the goal cannot be reached.
+
+    `present`   the current replicas of all partitions in the cluster
+    `movable`   the partitions that may change
+    `racks`     the rack of each broker in service
+    `sizes`     the size of a replica of each partition in bytes, where known
     """
     chosen = sorted(set(movable))
     unknown = goal.brokers - racks.keys()
@@ -119,9 +127,10 @@ def _check_count(key: TopicPartition, replicas: Replicas, goal: Goal) -> None:
 
 
 def _drop(board: _Board, key: TopicPartition, wanted: int) -> None:
-    """Remove surplus replicas: first on brokers out of service, then in shared racks, then on the fullest brokers.
+    """Remove surplus replicas until the partition has `wanted` replicas.
 
-    The preferred leader is removed last, if it is in service.
+    Replicas on brokers out of service are removed first, then replicas in shared racks, then those on the brokers with
+    the most replicas. The preferred leader is removed last, if it is in service.
     """
     replicas = board.placed[key]
     while len(replicas) > wanted:
@@ -142,7 +151,7 @@ def _drop(board: _Board, key: TopicPartition, wanted: int) -> None:
 
 
 def _fill(board: _Board, key: TopicPartition, wanted: int, before: Replicas) -> None:
-    """Add missing replicas; a replacement gets the position of the replica it replaces."""
+    """Add missing replicas. A new replica gets the position of the replica that it replaces."""
     replicas = board.placed[key]
     places = [place for place, broker in enumerate(before) if broker not in board.goal.brokers | board.goal.away]
     while len(replicas) < wanted:
@@ -156,7 +165,7 @@ def _fill(board: _Board, key: TopicPartition, wanted: int, before: Replicas) -> 
 
 
 def _widen(board: _Board, chosen: list[TopicPartition]) -> None:
-    """Move replicas that share a rack into racks where the partition has none."""
+    """Move replicas that share a rack into racks where the partition has no replica."""
     for key in chosen:
         replicas = board.placed[key]
         while True:
@@ -177,7 +186,7 @@ def _replace(board: _Board, key: TopicPartition, old: int, new: int) -> None:
 
 
 def _even_out(board: _Board, chosen: list[TopicPartition]) -> None:
-    """Move replicas, in this order of partitions, from full brokers to less full ones.
+    """Move replicas from brokers with many replicas to brokers with fewer, trying the partitions in the given order.
 
     This terminates, because each move reduces the sum of the squared replica counts.
     """
@@ -205,7 +214,7 @@ def _next_move(board: _Board, by_broker: Mapping[int, list[TopicPartition]]) -> 
 
 
 def _may_replace(board: _Board, replicas: list[int], old: int, new: int) -> bool:
-    """Return whether the partition would be in at least as many racks after `new` replaces `old`."""
+    """Return whether the partition would be in at least as many racks if broker `new` replaced broker `old`."""
     if new in replicas:
         return False
     others = board.racks_of(broker for broker in replicas if broker != old)
@@ -213,9 +222,10 @@ def _may_replace(board: _Board, replicas: list[int], old: int, new: int) -> bool
 
 
 def _share_leaders(board: _Board, chosen: list[TopicPartition]) -> None:
-    """Spread preferred leaders until the counts of brokers differ by less than two.
+    """Spread preferred leaders until the brokers' numbers of preferred leaders differ by at most one.
 
-    If no partition can pass a leader directly from one broker to another, leaders are passed on through other brokers.
+    If no partition has replicas on both a broker with many and a broker with few, several partitions change their
+    leaders, through other brokers.
     """
     board.count()
     led: dict[int, dict[TopicPartition, None]] = {broker: {} for broker in board.goal.brokers | board.goal.away}
@@ -240,7 +250,10 @@ def _share_leaders(board: _Board, chosen: list[TopicPartition]) -> None:
 
 
 def _chain(board: _Board, led: Mapping[int, Iterable[TopicPartition]], first: int) -> list[tuple[TopicPartition, int]]:
-    """Return changes of preferred leaders that pass one from `first` to a broker with at least two fewer."""
+    """Return changes of preferred leaders that give broker `first` one fewer, and another broker one more.
+
+    The other broker has at least two fewer than `first`. [] if there is none.
+    """
     came: dict[int, tuple[TopicPartition, int]] = {}
     waiting = [first]
     for broker in waiting:

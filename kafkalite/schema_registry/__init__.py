@@ -1,20 +1,20 @@
-"""A schema registry with the REST interface of Confluent's: Avro schemas, stored in a compacted topic.
+"""A schema registry for Avro, with the REST interface of Confluent's registry. Schemas are stored in a compacted topic.
 
-registry.py    the operation behind each request
-state.py       subjects, versions and settings in memory, built from the topic
-records.py     the format of the topic's records, which is Confluent's
-topic.py       reads, follows and writes the topic
-rest.py        paths and JSON, as a WSGI application
-server.py      the HTTP server (waitress)
-status.py      metrics and readiness
-errors.py      codes and texts of errors
+    registry.py    the operations: register, look up, delete, check compatibility
+    state.py       subjects, versions and settings in memory, built from the topic
+    records.py     the format of the topic's records, which is Confluent's
+    topic.py       reads, follows and writes the topic
+    rest.py        paths and JSON, as a WSGI application
+    server.py      the HTTP server
+    status.py      metrics and readiness
+    errors.py      codes and texts of errors
 
-GET /schemas/ids/7 ─▶ rest ─▶ registry ─▶ state ◀── topic ◀── _schemas
-POST /subjects/s/versions ─▶ rest ─▶ registry ─▶ decision ─▶ topic ─▶ _schemas
+    GET /schemas/ids/7 ─▶ rest ─▶ registry ─▶ state ◀── topic ◀── _schemas
+    POST /subjects/s/versions ─▶ rest ─▶ registry ─▶ decision ─▶ topic ─▶ _schemas
 
-`kafkalite registry` runs one.
+The command `kafkalite registry` runs a registry. Several registries can share a topic. They write one after another,
+because they use the same transactional id, which fences all writers but one.
 
-Several registries can share a topic: they write in turns, and a common transactional id fences the others. One thread
-follows the topic, one serves all HTTP sockets, and waitress's workers run the requests. The write lock and the refresh
-lock are taken before the state's lock.
+Threads: one follows the topic, one serves all HTTP sockets, and waitress's workers run the requests. Lock order: the
+write lock or the refresh lock, then the state's lock.
 """

@@ -1,9 +1,9 @@
-"""The registry's errors, with the HTTP status, error code and text of Confluent's registry.
+"""Define the errors of the schema registry, with the HTTP status, code and text of Confluent's registry.
 
     RegistryError(404, 40401, "Subject 'orders-value' not found.")  ─▶  {"error_code": 40401, "message": "..."}
 
-The codes are part of the interface, because clients depend on them: for example, a Java producer with
-auto.register.schemas=false on 40403. Source: the documentation of Confluent's Schema Registry API.
+Clients depend on the codes. For example, a Java producer with auto.register.schemas=false recognizes code 40403.
+Source: the documentation of Confluent's Schema Registry API.
 """
 
 from __future__ import annotations
@@ -126,5 +126,5 @@ def timed_out(message: str) -> RegistryError:
 
 
 def plain(status: int, message: str) -> RegistryError:
-    """Return an error for which Confluent's registry has no code: its code is the HTTP status."""
+    """Return an error for which Confluent's registry has no separate code. Its code is the HTTP status."""
     return RegistryError(status, status, message)

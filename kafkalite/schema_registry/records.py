@@ -1,4 +1,4 @@
-"""Encode and decode the records of the registry's topic, in the format of Confluent's registry, which can use it, too.
+"""Encode and decode the records of the registry's topic, in the format of Confluent's registry.
 
     key                                                              value
     {"keytype":"SCHEMA","subject":s,"version":v,"magic":1}           {"subject":s,"version":v,"id":i,"schema":text,
@@ -8,13 +8,15 @@
     {"keytype":"CONFIG","subject":s or null,"magic":0}               {"compatibilityLevel":"FULL"}; null: the default
     {"keytype":"MODE","subject":s or null,"magic":0}                 {"mode":"READONLY"}; null: the default
     {"keytype":"DELETE_SUBJECT","subject":s,"magic":0}               {"subject":s,"version":v}: soft delete up to v
-    {"keytype":"NOOP","magic":0}                                     null, or ours: {"maxId":i}
+    {"keytype":"NOOP","magic":0}                                     null, or kafkalite's own: {"maxId":i}
 
-Compaction compares the bytes of keys, so attributes have this order and no white space between them. Confluent's
-registry ignores the value of a NOOP. This registry stores the highest id ever assigned in it, so that the id of a
-permanently deleted schema is not assigned again.
+Confluent's registry can use the same topic. Compaction compares the bytes of keys, so their attributes always have this
+order and no white space.
 
-Pure functions on bytes and objects.
+A NOOP stores the highest id that was ever assigned. So the id of a permanently deleted schema is not assigned again.
+Confluent's registry ignores this value.
+
+Pure: no I/O, no state.
 """
 
 from __future__ import annotations
@@ -43,11 +45,11 @@ class TopicRecord(NamedTuple):
 
 
 class RecordError(ValueError):
-    """The record has none of the known forms."""
+    """A record that does not have a known format."""
 
 
 class Reference(NamedTuple):
-    """A reference to another schema, which defines a type by this full name."""
+    """A reference to a version of a subject, which defines a type with this full name."""
 
     name: str
     subject: str
@@ -59,7 +61,7 @@ class Reference(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SchemaVersion:
-    """One version of a subject."""
+    """One version of a subject, with its schema and the schema's id."""
 
     subject: str
     version: int
@@ -72,7 +74,7 @@ class SchemaVersion:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """The key by which schemas are equal; equal schemas have the same id in every subject."""
+        """The value that identifies a schema. Equal schemas have the same id in all subjects."""
         return (self.schema_type, self.text, self.references, dumps(self.carried))
 
 
@@ -83,7 +85,10 @@ class SchemaChange(NamedTuple):
 
 
 class SettingChange(NamedTuple):
-    """A change of the level (CONFIG) or mode (MODE) of a subject (None: global). The value None unsets it."""
+    """A change of a compatibility level (CONFIG) or mode (MODE).
+
+    `subject` is None for the global setting. `value` is None if the setting was removed.
+    """
 
     kind: str
     subject: str | None
@@ -103,12 +108,12 @@ Change = SchemaChange | SettingChange | SubjectDeletion | Noop
 
 
 def dumps(value: object) -> str:
-    """Return JSON without white space."""
+    """Return a value as JSON without white space."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def schema_record(row: SchemaVersion) -> TopicRecord:
-    """Return the record of a version in its current state."""
+    """Return the record that stores a version."""
     value: dict[str, object] = {"subject": row.subject, "version": row.version, "id": row.schema_id}
     if row.schema_type != AVRO:
         value["schemaType"] = row.schema_type
@@ -129,20 +134,20 @@ def tombstone(subject: str, version: int) -> TopicRecord:
 
 
 def setting_record(kind: str, subject: str | None, value: str | None) -> TopicRecord:
-    """Return the record that sets a compatibility level (CONFIG) or mode (MODE); the value None unsets it."""
+    """Return the record that sets a compatibility level (CONFIG) or mode (MODE). The value None removes the setting."""
     name = "compatibilityLevel" if kind == CONFIG else "mode"
     text = None if value is None else dumps({name: value}).encode()
     return TopicRecord(_key(kind, subject=subject, magic=0), text)
 
 
 def subject_deletion(subject: str, version: int) -> TopicRecord:
-    """Return the record that soft-deletes all versions up to this one."""
+    """Return the record that soft-deletes all versions of a subject up to `version`."""
     value = dumps({"subject": subject, "version": version}).encode()
     return TopicRecord(_key(DELETE_SUBJECT, subject=subject, magic=0), value)
 
 
 def noop(id_max: int) -> TopicRecord:
-    """Return the record by which all ids up to this one count as assigned."""
+    """Return the record that marks all ids up to `id_max` as assigned."""
     return TopicRecord(_key(NOOP, magic=0), dumps({"maxId": id_max}).encode())
 
 
@@ -151,7 +156,7 @@ def _key(keytype: str, **rest: object) -> bytes:
 
 
 def read(key: bytes | None, value: bytes | None) -> Change:
-    """Decode a record of the topic; unknown attributes are ignored. RecordError for an unknown form."""
+    """Decode a record of the topic. RecordError if its format is unknown. Unknown attributes are ignored."""
     try:
         head = json.loads(key or b"")
         body = json.loads(value) if value else None
@@ -219,14 +224,14 @@ _READERS: Final = {
 
 
 def text_of(value: object) -> str:
-    """Return the value if it is a string; TypeError otherwise."""
+    """Return the value if it is a string. TypeError otherwise."""
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is not a string")
     return value
 
 
 def number_of(value: object) -> int:
-    """Return the value if it is an integer in the range of ids; TypeError otherwise."""
+    """Return the value if it is an integer in the range of ids and versions. TypeError otherwise."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= ID_MAX:
         raise TypeError(f"{value!r} is not an id or version")
     return value

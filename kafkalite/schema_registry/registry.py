@@ -1,13 +1,14 @@
-"""The registry's operations: each examines the state, decides which records to write, and returns the answer.
+"""Implement the operations of the schema registry: register, look up, delete, and check compatibility.
 
     register ─▶ mode? ─▶ parse ─▶ exists already? ─▶ compatible? ─▶ its id, or a new one ─▶ [records]
     delete   ─▶ mode? ─▶ referenced? ─▶ soft: marked · permanent: tombstones ─▶ [records]
 
-A decision is a function of the state alone. The store runs it, and writes its records in one transaction. If another
-registry has written in between, the store runs the decision again, so that no two schemas get the same id.
+An operation that writes is a decision: a function from the state to records and a result. The store runs the decision
+and writes its records in one transaction. If another registry has written in the meantime, the store repeats the
+decision. So two schemas never get the same id.
 
-Results, errors and codes are those of Confluent's registry. Only Avro schemas can be registered. Subjects in contexts
-(":.name:subject") are rejected.
+Results, errors and codes are those of Confluent's registry. Only Avro schemas can be registered. Contexts (subjects
+such as ":.name:subject") are not supported.
 
 Thread rule: any thread; the store guards the state.
 """
@@ -60,18 +61,21 @@ VERSION_COUNT_MAX: Final = 10_000
 
 
 class Store(Protocol):
-    """Provides the registry's state, and writes records."""
+    """The storage of a registry: it provides the state and writes records."""
 
     def read(self, look: Callable[[RegistryState], T]) -> T:
-        """Return the result of `look` on the state."""
+        """Return `look(state)`."""
 
     def write(self, decide: Callable[[RegistryState], tuple[Sequence[TopicRecord], T]]) -> T:
-        """Write the records that `decide` returns, all or none; return its result once they are durable."""
+        """Call `decide(state)`, write all of the records that it returns or none, and return its result.
+
+        Returns when the records are durable.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class OfferedSchema:
-    """A schema sent by a client."""
+    """A schema that a client has sent."""
 
     text: str
     schema_type: str = AVRO
@@ -82,7 +86,7 @@ class OfferedSchema:
 
 
 class Registry:
-    """The operations on one store; see the module."""
+    """The operations of a schema registry. RegistryError for an error response."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -90,7 +94,10 @@ class Registry:
     # --- register, look up --------------------------------------------------------------------------------------------
 
     def register(self, subject: str, offered: OfferedSchema) -> SchemaVersion:
-        """Register a schema and return its version; an existing equal version keeps its id."""
+        """Register a schema under a subject and return its version.
+
+        If the subject already has the schema, the existing version is returned.
+        """
         check_subject(subject)
         changes: list[str] = []  # of the last call of `decide`
 
@@ -115,7 +122,10 @@ class Registry:
 
     @staticmethod
     def _changes_of_meaning(state: RegistryState, schema: Schema, before: Sequence[SchemaVersion]) -> list[str]:
-        """Return where the unit or scale of a logical type differs from a previous version; [] if that is unknown."""
+        """Return sentences about units and scales of logical types that differ from previous versions.
+
+        [] if there are none, or if the schemas cannot be compared.
+        """
         try:
             return [
                 text
@@ -153,7 +163,7 @@ class Registry:
     def _import(
         self, state: RegistryState, row: SchemaVersion, offered: OfferedSchema
     ) -> tuple[list[TopicRecord], SchemaVersion]:
-        """Register a schema with an id and version from another registry (mode IMPORT)."""
+        """Register a schema with the id and version that it has in another registry (mode IMPORT)."""
         if not 0 < offered.schema_id <= ID_MAX:
             raise errors.not_permitted(f"Subject {row.subject} is in import mode")
         version = offered.version if offered.version > 0 else next_version(state, row.subject)
@@ -185,7 +195,7 @@ class Registry:
     # --- queries ------------------------------------------------------------------------------------------------------
 
     def subjects(self, *, prefix: str = "", deleted: bool = False, deleted_only: bool = False) -> list[str]:
-        """Return the subjects that have versions; with `deleted` also those with deleted versions only."""
+        """Return the subjects that have versions. `deleted` includes subjects whose versions are all deleted."""
 
         def look(state: RegistryState) -> list[str]:
             found = []
@@ -210,11 +220,11 @@ class Registry:
         return self._store.read(look)
 
     def version(self, subject: str, version: int, *, deleted: bool = False) -> SchemaVersion:
-        """Return a version of a subject; LATEST is the highest."""
+        """Return a version of a subject. LATEST selects the highest version."""
         return self._store.read(lambda state: find_version(state, subject, version, deleted=deleted))
 
     def schema(self, schema_id: int) -> SchemaVersion:
-        """Return a version with this id. It may be deleted, because data may still refer to it."""
+        """Return a version that has this schema id. It may be deleted, because records may still refer to the id."""
 
         def look(state: RegistryState) -> SchemaVersion:
             row = state.by_id(schema_id)
@@ -225,7 +235,7 @@ class Registry:
         return self._store.read(look)
 
     def places(self, schema_id: int, *, subject: str | None = None, deleted: bool = False) -> list[SchemaVersion]:
-        """Return the versions that have this id."""
+        """Return all versions that have this schema id."""
 
         def look(state: RegistryState) -> list[SchemaVersion]:
             if state.by_id(schema_id) is None:
@@ -236,7 +246,7 @@ class Registry:
         return self._store.read(look)
 
     def schemas(self, *, prefix: str = "", deleted: bool = False, latest_only: bool = False) -> list[SchemaVersion]:
-        """Return all versions, ordered by subject."""
+        """Return all versions, ordered by subject and version."""
 
         def look(state: RegistryState) -> list[SchemaVersion]:
             found = []
@@ -263,7 +273,7 @@ class Registry:
     # --- delete -------------------------------------------------------------------------------------------------------
 
     def delete_subject(self, subject: str, *, permanent: bool = False) -> list[int]:
-        """Delete all versions of a subject; return their numbers."""
+        """Delete all versions of a subject. Return their numbers."""
 
         def decide(state: RegistryState) -> tuple[list[TopicRecord], list[int]]:
             check_writable(state, subject)
@@ -289,7 +299,7 @@ class Registry:
         return self._store.write(decide)
 
     def delete_version(self, subject: str, version: int, *, permanent: bool = False) -> int:
-        """Delete one version; return its number."""
+        """Delete one version of a subject. Return its number."""
 
         def decide(state: RegistryState) -> tuple[list[TopicRecord], int]:
             check_writable(state, subject)
@@ -308,9 +318,9 @@ class Registry:
     # --- compatibility ------------------------------------------------------------------------------------------------
 
     def problems(self, subject: str, offered: OfferedSchema, version: int | None) -> list[str]:
-        """Return why the schema is incompatible with a version; [] if it is compatible.
+        """Return the reasons why a schema is incompatible with a version of a subject; [] if it is compatible.
 
-        With `version` None, it is compared with the versions that the subject's compatibility level requires.
+        If `version` is None, the schema is compared with all versions that the subject's compatibility level requires.
         """
         check_subject(subject)
 
@@ -350,11 +360,14 @@ class Registry:
     # --- levels and modes ---------------------------------------------------------------------------------------------
 
     def level(self, subject: str | None, *, or_default: bool = False) -> str:
-        """Return the level set for a subject, or the global level for None."""
+        """Return the compatibility level of a subject, or of the registry for None.
+
+        If the subject sets no level, return the effective one with `or_default`, else raise RegistryError.
+        """
         return self._setting(CONFIG, subject, or_default=or_default)
 
     def set_level(self, subject: str | None, level: str) -> str:
-        """Set the level; return it."""
+        """Set the compatibility level of a subject, or of the registry for None. Return the level."""
         name = level.upper()
         if name not in LEVELS:
             raise errors.invalid_level()
@@ -366,17 +379,20 @@ class Registry:
         return self._store.write(decide)
 
     def unset_level(self, subject: str | None) -> str:
-        """Unset the level; return the previous one."""
+        """Remove the compatibility level of a subject, or of the registry for None. Return the previous level."""
         return self._unset(CONFIG, subject)
 
     def mode(self, subject: str | None, *, or_default: bool = False) -> str:
-        """Return the mode set for a subject, or the global mode for None."""
+        """Return the mode of a subject, or of the registry for None.
+
+        If the subject sets no mode, return the effective one with `or_default`, else raise RegistryError.
+        """
         return self._setting(MODE, subject, or_default=or_default)
 
     def set_mode(self, subject: str | None, mode: str, *, force: bool = False) -> str:
-        """Set the mode; return it.
+        """Set the mode of a subject, or of the registry for None. Return the mode.
 
-        Unless forced, IMPORT requires that the registry, or the subject, has no schemas.
+        The mode IMPORT is refused if the subject, or the registry, has schemas, unless `force` is set.
         """
         name = mode.upper()
         if name not in MODES:
@@ -394,7 +410,7 @@ class Registry:
         return self._store.write(decide)
 
     def unset_mode(self, subject: str | None) -> str:
-        """Unset the mode; return the previous one."""
+        """Remove the mode of a subject, or of the registry for None. Return the previous mode."""
         return self._unset(MODE, subject)
 
     def _setting(self, kind: str, subject: str | None, *, or_default: bool) -> str:
@@ -421,7 +437,10 @@ class Registry:
 
 
 def settings_of(state: RegistryState, kind: str, subject: str | None) -> tuple[dict[str | None, str], str]:
-    """Return all levels or modes that are set, and the one in effect for a subject (None: globally)."""
+    """Return all compatibility levels (CONFIG) or modes (MODE) by subject, and the effective one of `subject`.
+
+    None is the whole registry.
+    """
     if kind == CONFIG:
         return state.levels, state.level(subject or "")
     return state.modes, state.mode(subject or "")
@@ -431,7 +450,7 @@ def settings_of(state: RegistryState, kind: str, subject: str | None) -> tuple[d
 
 
 def check_subject(subject: str) -> None:
-    """Raise RegistryError for an invalid subject name."""
+    """Raise RegistryError if a name is not a valid subject."""
     plain = subject.isprintable() and 0 < len(subject) <= SUBJECT_LENGTH_MAX
     if not plain or subject.startswith(":") or subject in {"__GLOBAL", "__EMPTY"}:
         raise errors.invalid_subject(subject[:SUBJECT_LENGTH_MAX])
@@ -456,7 +475,10 @@ def check_unreferenced(state: RegistryState, row: SchemaVersion) -> None:
 
 
 def canonical(state: RegistryState, subject: str, offered: OfferedSchema) -> tuple[SchemaVersion, Schema]:
-    """Parse an offered schema and render its canonical text. RegistryError if it is invalid."""
+    """Parse a client's schema. Return it as a version with canonical text, without id and version number.
+
+    RegistryError if the schema is invalid or too large.
+    """
     size = len(offered.text.encode("utf-8", "surrogatepass"))
     if size > SCHEMA_SIZE_MAX:
         raise errors.schema_too_large(size, SCHEMA_SIZE_MAX)
@@ -487,7 +509,7 @@ def parse_offered(state: RegistryState, offered: OfferedSchema) -> Schema:
 
 
 def find_version(state: RegistryState, subject: str, version: int, *, deleted: bool = False) -> SchemaVersion:
-    """Return a version of a subject; LATEST is the highest. RegistryError if it does not exist."""
+    """Return a version of a subject. LATEST selects the highest version. RegistryError if it does not exist."""
     rows = state.versions(subject, deleted=deleted)
     if not rows:
         raise errors.subject_not_found(subject)
@@ -500,7 +522,10 @@ def find_version(state: RegistryState, subject: str, version: int, *, deleted: b
 
 
 def next_version(state: RegistryState, subject: str) -> int:
-    """Return the number after the highest version, deleted ones included."""
+    """Return the version number after the highest one, including deleted versions.
+
+    RegistryError if there are too many.
+    """
     versions = state.subjects.get(subject, {})
     if len(versions) >= VERSION_COUNT_MAX:
         raise errors.not_permitted(f"Subject {subject} has {VERSION_COUNT_MAX} versions; delete some permanently")
@@ -508,7 +533,7 @@ def next_version(state: RegistryState, subject: str) -> int:
 
 
 def new_id(state: RegistryState) -> int:
-    """Return the id after the highest ever assigned."""
+    """Return the id after the highest one ever assigned. RegistryError if no id is left."""
     if state.id_max >= ID_MAX:
         raise errors.store_failed("no schema id is left")
     return state.id_max + 1

@@ -1,10 +1,12 @@
-"""Serve the registry's paths and JSON, those of Confluent's registry, as a WSGI application.
+"""Serve the REST interface of the schema registry as a WSGI application, with Confluent's paths and JSON.
 
     method, path ─▶ ROUTES ─▶ handler(request) ─▶ JSON
                                  └─ RegistryError ─▶ {"error_code": ..., "message": ...}
 
-Bodies and responses are application/vnd.schemaregistry.v1+json, or plain JSON if the client prefers it. A read that
-finds nothing is repeated after the store has caught up with the writes of other registries.
+The content type is application/vnd.schemaregistry.v1+json, or plain JSON if the client prefers it.
+
+If a read finds nothing, the application waits until this registry has read the writes of other registries, and repeats
+the read.
 
 Thread rule: any thread.
 """
@@ -56,13 +58,13 @@ LENIENT: Final = "HTTP_CONFLUENT_ACCEPT_UNKNOWN_PROPERTIES"
 
 
 class Text(NamedTuple):
-    """A response whose body is a schema's text instead of JSON about it."""
+    """A response whose body is the text of a schema."""
 
     text: str
 
 
 class Request:
-    """The parts of a request that handlers use."""
+    """A request with its parsed path and query string."""
 
     def __init__(self, environ: Mapping[str, Any], values: tuple[str, ...]) -> None:
         self.environ = environ
@@ -71,14 +73,17 @@ class Request:
         self.query: dict[str, list[str]] = parse_qs(environ.get("QUERY_STRING", ""), keep_blank_values=True)
 
     def flag(self, name: str) -> bool:
-        """Return a flag of the query string. `True` is accepted as well, because Python's clients write it."""
+        """Return whether a flag in the query string is set.
+
+        `True` is also accepted, because Python's clients send it.
+        """
         return self.query.get(name, ["false"])[-1].lower() == "true"
 
     def text(self, name: str) -> str:
         return self.query.get(name, [""])[-1]
 
     def page(self, rows: list[Any]) -> list[Any]:
-        """Return the page of a list that `offset` and `limit` select."""
+        """Return the part of a list that `offset` and `limit` in the query string select. RegistryError."""
         try:
             offset, limit = int(self.text("offset") or 0), int(self.text("limit") or -1)
         except ValueError:
@@ -88,11 +93,14 @@ class Request:
 
     @property
     def version(self) -> int:
-        """Return the version in the last part of the path."""
+        """The version in the path: a number or LATEST. RegistryError."""
         return version_of(self.values[1])
 
     def body(self, known: Iterable[str]) -> dict[str, Any]:
-        """Return the JSON object in the body. RegistryError for attributes that are not in `known`."""
+        """Return the JSON object in the body.
+
+        RegistryError if it is invalid or has attributes that are not in `known`.
+        """
         kind = self.environ.get("CONTENT_TYPE", "").partition(";")[0].strip().lower()
         if kind and kind not in ACCEPTED_BODIES:
             raise errors.plain(415, "HTTP 415 Unsupported Media Type")
@@ -112,7 +120,7 @@ class Request:
         return found
 
     def offered(self) -> OfferedSchema:
-        """Return the schema in the body."""
+        """Return the schema in the body. RegistryError."""
         body = self.body(
             ("schema", "schemaType", "references", "id", "version", "metadata", "ruleSet", "schemaTagsToAdd")
         )
@@ -133,7 +141,7 @@ class Request:
 
 
 class Application:
-    """The WSGI application of a registry."""
+    """The WSGI application of a schema registry."""
 
     def __init__(self, registry: Registry, *, refresh: Callable[[], None], cluster_id: str = "") -> None:
         self.registry = registry
@@ -144,7 +152,7 @@ class Application:
         self._seconds: dict[tuple[str, int], float] = {}
 
     def counts(self) -> tuple[dict[tuple[str, int], int], dict[tuple[str, int], float]]:
-        """Return, by method and status, the number of responses and their total time in seconds."""
+        """Return the number of responses, and their total time in seconds, each by (method, status)."""
         with self._counting:
             return dict(self._counts), dict(self._seconds)
 
@@ -365,7 +373,10 @@ READING: Final = frozenset(
 
 
 def find(environ: Mapping[str, Any]) -> tuple[Handler, tuple[str, ...]]:
-    """Return a request's handler and the variable parts of its path. RegistryError 403, 404 or 405."""
+    """Return the handler for a request, and the variable parts of its path.
+
+    RegistryError 404 or 405 without a handler, 403 if the user may not make changes.
+    """
     try:
         handler, values = ROUTES.find(environ)
     except NoSuchPathError:
@@ -379,7 +390,7 @@ def find(environ: Mapping[str, Any]) -> tuple[Handler, tuple[str, ...]]:
 
 
 def answer_type(accept: str) -> str:
-    """Return the content type of the response, from the Accept header. RegistryError 406."""
+    """Return the content type of the response for an Accept header. RegistryError 406 if none is acceptable."""
     if not accept.strip():
         return CONTENT_TYPE
     wanted = []
@@ -403,7 +414,7 @@ def answer_type(accept: str) -> str:
 
 
 def version_of(text: str) -> int:
-    """Parse a version number or "latest". RegistryError 42202 if it is neither."""
+    """Parse a version number or "latest". RegistryError 42202 if the text is neither."""
     if text.strip().lower() in {"latest", "-1"}:
         return LATEST
     digits = text.strip()
@@ -413,14 +424,14 @@ def version_of(text: str) -> int:
 
 
 def id_of(text: str) -> int:
-    """Parse a schema id. For text that is not a number, RegistryError 404, as for an unknown path."""
+    """Parse a schema id. RegistryError 404 if the text is not a number, as for an unknown path."""
     if not is_number(text) or int(text) > ID_MAX:
         raise errors.plain(404, "HTTP 404 Not Found")
     return int(text)
 
 
 def is_number(text: str) -> bool:
-    """Return whether a text consists of digits, and of few enough that Python parses it."""
+    """Return whether a text is a number of at most DIGITS_MAX digits."""
     return text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX
 
 
@@ -435,7 +446,7 @@ def subject_in(request: Request) -> str | None:
 
 
 def verdict(request: Request, messages: list[str]) -> dict[str, object]:
-    """Return the response to a compatibility check."""
+    """Return the response to a compatibility check. `messages` are the reasons why the schema is incompatible."""
     answer: dict[str, object] = {"is_compatible": not messages}
     if request.flag("verbose"):
         answer["messages"] = messages
@@ -443,7 +454,7 @@ def verdict(request: Request, messages: list[str]) -> dict[str, object]:
 
 
 def schema_json(row: SchemaVersion) -> dict[str, Any]:
-    """Return a schema as JSON, without its subjects and versions."""
+    """Return a schema as JSON, without its subject, version and id."""
     answer: dict[str, Any] = {"schema": row.text}
     if row.schema_type != AVRO:
         answer["schemaType"] = row.schema_type

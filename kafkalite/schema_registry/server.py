@@ -1,8 +1,11 @@
-"""Run a schema registry in this process: start and stop its topic, its application and its HTTP server together.
+"""Run a schema registry in this process, with its HTTP server.
 
     web.WebServer ─▶ web.Guard ─▶ rest.Application ─▶ topic
 
-`stop` accepts no more connections, lets requests in progress finish, and closes the remaining connections. Any thread.
+`start` reads the topic and serves. `stop` accepts no more connections, lets requests in progress finish, and closes all
+connections.
+
+Thread rule: any thread.
 """
 
 from __future__ import annotations
@@ -34,16 +37,16 @@ LIMITS: Final = Limits(body_size=BODY_SIZE_MAX)
 
 
 class RegistryServer:
-    """A registry with its HTTP server. A context manager: `start` on entering, `stop` on leaving.
+    """A schema registry with its HTTP server. A context manager that starts and stops it.
 
     `host`, `port`      the address to listen on; port 0 selects a free port
-    `addresses`         several addresses, or https, instead of these
+    `addresses`         several addresses, or https addresses, instead of `host` and `port`
     `topic`             the topic with the schemas
     `limits`            limits of the HTTP server
     `timeout_s`         how long a request waits for the broker
-    `security`          TLS and SASL for connections to the broker; None: plaintext
+    `security`          TLS and SASL for connections to the broker; None for plaintext
     `tls`               certificates, for https addresses
-    `users`             the users file; None: no authentication
+    `users`             the users file; None for no authentication
     `allowed_hosts`     host names to accept in addition to this machine's; `*` accepts any
     `base_path`         the path prefix under which a reverse proxy publishes the registry, such as /registry
     """
@@ -85,17 +88,17 @@ class RegistryServer:
 
     @property
     def addresses(self) -> list[Address]:
-        """Return the addresses, as bound."""
+        """The addresses; after `start` with the bound ports."""
         return list(self._web.addresses)
 
     @property
     def address(self) -> str:
-        """Return host:port of the first address."""
+        """The first address as host:port."""
         return self._web.addresses[0].authority
 
     @property
     def url(self) -> str:
-        """Return the URL of the first address."""
+        """The URL of the first address."""
         return self._web.addresses[0].url
 
     @property
@@ -104,7 +107,10 @@ class RegistryServer:
         return self.store.failed
 
     def start(self) -> None:
-        """Bind, read the topic to its end, and serve. StartupError, KafkaError, ClientError or OSError."""
+        """Bind the addresses, read the topic to its end, and serve.
+
+        StartupError, KafkaError, ClientError or OSError.
+        """
         self._web.bind()
         try:
             self.store.start()
@@ -117,7 +123,7 @@ class RegistryServer:
             raise
 
     def stop(self, reason: str = "stop was called") -> None:
-        """Stop, as described in the module; the log contains the reason. Idempotent."""
+        """Stop serving and following the topic. Idempotent. The log contains `reason`."""
         if self._web.stop():
             logger.info("the registry stopped: %s", reason)
         self.store.close()

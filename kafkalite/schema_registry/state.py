@@ -1,10 +1,10 @@
-"""Keep the contents of the topic in memory: subjects, versions, ids, levels and modes.
+"""Keep the content of the registry's topic in memory: subjects, versions, ids, compatibility levels and modes.
 
     records ─▶ apply ─▶ subjects: {subject: {version: SchemaVersion}}     ids: {id: the schema that has it}
                         levels, modes: {subject or None: text}            id_max: highest id ever assigned
 
-The records are applied in order, and the state depends on nothing else. So registries that have read up to the same
-offset have the same state. An id belongs to one schema permanently: `apply` rejects a record that assigns it to another
+Records are applied in order, and nothing else changes the state. So registries that have read up to the same offset
+have the same state. An id belongs to one schema permanently: `apply` rejects a record that assigns it to another
 schema.
 
 Thread rule: the store's lock guards the state.
@@ -42,7 +42,7 @@ PARSED_COUNT_MAX: Final = 5000
 
 
 class RegistryState:
-    """The state of the registry; see the module."""
+    """The state of a schema registry, built from the records of its topic."""
 
     def __init__(self) -> None:
         self.subjects: dict[str, dict[int, SchemaVersion]] = {}
@@ -57,7 +57,7 @@ class RegistryState:
     # --- changes ------------------------------------------------------------------------------------------------------
 
     def apply(self, change: Change) -> bool:
-        """Apply a record. If it assigns an id to a second schema, change nothing and return False."""
+        """Apply a record. Return False and change nothing if it assigns an id to a second schema."""
         match change:
             case SchemaChange(subject, version, row):
                 return self._put(subject, version, row)
@@ -105,18 +105,18 @@ class RegistryState:
     # --- looking ------------------------------------------------------------------------------------------------------
 
     def versions(self, subject: str, *, deleted: bool = False) -> list[SchemaVersion]:
-        """Return a subject's versions in order. With `deleted`, include those that are soft-deleted."""
+        """Return the versions of a subject in order. `deleted` includes soft-deleted versions."""
         rows = self.subjects.get(subject, {}).values()
         return [row for row in rows if deleted or not row.deleted]
 
     def by_id(self, schema_id: int) -> SchemaVersion | None:
-        """Return a version with this id, which may be soft-deleted."""
+        """Return a version with this schema id, which may be soft-deleted; None if there is none."""
         for subject, version in sorted(self._ids.get(schema_id, ())):
             return self.subjects[subject][version]
         return None
 
     def places(self, schema_id: int) -> Iterator[SchemaVersion]:
-        """Yield every version that has this id."""
+        """Yield all versions with this schema id."""
         for subject, version in sorted(self._ids.get(schema_id, ())):
             yield self.subjects[subject][version]
 
@@ -133,7 +133,7 @@ class RegistryState:
         return self.modes.get(subject) or self.modes.get(None) or MODE_DEFAULT
 
     def referenced_by(self, subject: str, version: int) -> list[int]:
-        """Return the ids of schemas that refer to this version and are not deleted."""
+        """Return the ids of schemas that refer to this version. Soft-deleted versions do not count."""
         return sorted(
             {
                 row.schema_id
@@ -148,7 +148,7 @@ class RegistryState:
     # --- parsed schemas -----------------------------------------------------------------------------------------------
 
     def parsed(self, row: SchemaVersion) -> Schema:
-        """Return a stored Avro schema, parsed with its references. SchemaError if it is invalid."""
+        """Return the parsed schema of a version. SchemaError if it is invalid or not Avro."""
         found = self._parsed.get(row.identity)
         if found is None:
             if row.schema_type != AVRO:
@@ -166,10 +166,9 @@ class RegistryState:
     def _named_types(
         self, references: tuple[Reference, ...], depth: int, seen: dict[tuple[str, int], Mapping[str, Type]]
     ) -> dict[str, Type]:
-        """Return the types that references define, and those that the references need themselves.
+        """Return the types that references define, and those that the referenced schemas use.
 
-        `seen` has the types of versions that were already visited, because the same version can be referred to many
-        times.
+        `seen` caches the types of each (subject, version) during one call.
         """
         if depth > REFERENCE_DEPTH_MAX:
             raise SchemaError(f"references are nested deeper than {REFERENCE_DEPTH_MAX}")

@@ -1,4 +1,7 @@
-"""Report a registry's metrics and readiness. A registry is ready while it follows its topic. Any thread."""
+"""Provide metrics and readiness of a schema registry. It is ready while it follows its topic.
+
+Thread rule: any thread.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +22,14 @@ STALE_S: Final = 60.0
 
 
 class RegistryStatus:
-    """Metrics and readiness of one registry."""
+    """The metrics and readiness of one schema registry."""
 
     def __init__(self, store: TopicStore, application: Application) -> None:
         self._store = store
         self._application = application
 
     def not_ready(self) -> list[str]:
-        """Return why the registry is not ready, [] if it is."""
+        """Return the reasons why the registry is not ready; [] if it is ready."""
         store = self._store
         if store.failed.is_set():
             return ["the topic can no longer be followed, so the schemas in memory may be outdated"]
@@ -34,7 +37,7 @@ class RegistryStatus:
         return [f"cannot read the topic for {silent_s:.0f} s: {store.follow_error}"] if silent_s > STALE_S else []
 
     def families(self) -> Iterator[Family]:
-        """Yield the metric families."""
+        """Yield the metrics of the registry."""
         counts, seconds = self._application.counts()
         rows = {key: labels(method=key[0], status=key[1]) for key in counts}
         text = "Requests by method and status."

@@ -4,20 +4,20 @@
                  ▲                           │
                  └──── another registry took the turn: nothing was written, decide again
 
-All registries use one transactional id, and the one that may write has the turn. To take the turn, a registry sends
-InitProducerId. That fences the previous writer, and returns after its open transaction has been committed or aborted.
-The new writer then reads the topic to its end, so its decision includes every acknowledged write. If another registry
-takes the turn before the commit, the broker rejects the commit. Therefore no id or version is assigned twice. A
-registry keeps the turn until another one writes, so without competition a write is just one transaction.
+All registries use the same transactional id, so only one of them can write at a time: it has the turn. To take the
+turn, a registry sends InitProducerId. This fences the previous writer, and ends its open transaction. The new writer
+then reads the topic to its end, so that its decision includes all acknowledged writes. If another registry takes the
+turn before the commit, the broker rejects the commit. Therefore no id or version is assigned twice. A registry keeps
+the turn until another registry writes. So without competition, a write is only one transaction.
 
-A write is acknowledged once its transaction is committed (acks=all). Only the follower thread changes the state, from
-committed records. Other registries see a write when their follower has read it. `refresh` waits until the follower has
-read everything that was acknowledged before.
+A write is acknowledged after the commit of its transaction (acks=all). Only the follower thread changes the state, from
+committed records. It also reads the writes of other registries. `refresh` waits until it has read all writes that were
+acknowledged before.
 
 A record that cannot be decoded is logged and skipped.
 
-Threads: one follower thread reads the topic. `write`, `refresh` and `read` may be called from any thread. Lock order:
-write, refresh ─▶ state.
+Thread rule: any thread may call `write`, `refresh` and `read`. One follower thread reads the topic. Lock order: the
+write lock or the refresh lock, then the state's lock.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ TRANSACTION_TIMEOUT_S: Final = 10.0
 
 
 class TopicStore:
-    """The registry's topic as a Store. Call `start` before use and `close` at the end.
+    """The topic of a schema registry, as a Store. Call `start` before use, and `close` at the end.
 
-    `timeout_s`   how long a request waits for the broker, and then for the follower to read the request's own write
+    `timeout_s` is how long a request waits for the broker, and then for the follower to read the request's own write.
     """
 
     def __init__(self, client: Client, topic: str = TOPIC, *, timeout_s: float = 15.0) -> None:
@@ -122,7 +122,7 @@ class TopicStore:
         logger.info("schemas read", extra=fields(topic=self._topic, offset=end, subjects=len(self._state.subjects)))
 
     def close(self) -> None:
-        """Stop following, after a write in progress has ended. Idempotent."""
+        """Stop following the topic, after a write in progress has ended. Idempotent."""
         self._stopping.set()
         if self._follower.ident is not None:
             self._follower.join()
@@ -135,17 +135,20 @@ class TopicStore:
     # --- the store ----------------------------------------------------------------------------------------------------
 
     def read(self, look: Callable[[RegistryState], T]) -> T:
-        """Return what `look` returns for the state, under its lock: `look` must be quick and change nothing."""
+        """Return `look(state)`. It runs under the state's lock, so it must be fast and must not change the state."""
         with self._lock:
             return look(self._state)
 
     @property
     def position(self) -> int:
-        """Return the offset up to which the topic is read."""
+        """The offset up to which the follower has read the topic."""
         return self._position
 
     def refresh(self) -> None:
-        """Wait until the state includes everything acknowledged before this call. RegistryError after the timeout."""
+        """Wait until the state includes all writes that were acknowledged before this call.
+
+        RegistryError after the timeout.
+        """
         with self._refresh_lock:
             try:
                 end = self._refresh_client.end_offset(self._topic, 0, isolation=READ_COMMITTED)
@@ -155,9 +158,10 @@ class TopicStore:
             raise errors.timed_out(f"cannot read the topic {self._topic} up to offset {end} in time")
 
     def write(self, decide: Callable[[RegistryState], tuple[Sequence[TopicRecord], T]]) -> T:
-        """Write the records that `decide` returns, all or none, and return its result. RegistryError.
+        """Call `decide(state)`, write all of the records that it returns or none, and return its result. RegistryError.
 
-        After error 50001 or 50002 the write may have happened: the client repeats the request, or looks the result up.
+        After error 50001 or 50002, the records may have been written. The client then repeats the request, or looks the
+        result up.
         """
         with self._write_lock:
             for _ in range(TURN_COUNT_MAX):
@@ -188,7 +192,10 @@ class TopicStore:
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def _take_turn(self) -> Producer:
-        """Return the producer that has the turn. Before the next decision, the follower must reach `_own_end`."""
+        """Return the producer that has the turn, taking the turn if necessary.
+
+        The follower must then read up to `_own_end` before the next decision.
+        """
         if self._producer is None:
             producer = self._write_client.producer(
                 transactional_id=f"kafkalite-registry-{self._topic}",
@@ -215,7 +222,7 @@ class TopicStore:
     # --- following ----------------------------------------------------------------------------------------------------
 
     def _await(self, offset: int, timeout_s: float) -> bool:
-        """Wait until the follower has read up to an offset; return whether it has."""
+        """Wait until the follower has read up to an offset. Return whether it has."""
         with self._moved:
             self._moved.wait_for(lambda: self._position >= offset or self._stopping.is_set(), timeout_s)
             return self._position >= offset
@@ -275,7 +282,7 @@ class TopicStore:
     # --- the topic ----------------------------------------------------------------------------------------------------
 
     def _make_topic(self) -> None:
-        """Create the topic with one partition, compacted. StartupError if it exists with other properties."""
+        """Create the topic with one partition and compaction. StartupError if it exists with other properties."""
         try:
             topic = self._admin_client.topic(self._topic)
         except KafkaError as error:
