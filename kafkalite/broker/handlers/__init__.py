@@ -1,13 +1,15 @@
-"""Handle requests: one module per API or small family of APIs, which `table` lists by API key.
+"""Handle client requests: one module per API or small family of APIs. `table` lists the APIs by key.
 
-The docstring of a module begins with its APIs and their supported versions: "Metadata 0-13".
+The docstring of a module begins with its APIs and their supported versions: "Handle Metadata 0-13: ...".
 
 A handler is `handle(context, request) -> response`: typed messages in and out, without bytes or sockets. It sets the
-fields of all versions, and the codec drops those that the request's version lacks. It reads `context.api_version` only
-if the same fields mean different things in different versions. A client's mistake is an error code in the response,
-never an exception. An exception is the broker's own fault and ends the connection (`kafkalite.broker.dispatch`).
+fields of all versions, and the codec drops the fields that the request's version lacks. It reads `context.api_version`
+only if the same fields mean different things in different versions.
 
-Thread rule: APIs that the table marks as blocking run on the I/O pool, all others on a network worker, where nothing
-may wait. Handlers keep no state, except the rest of a block of producer ids (`init_producer_id`) and the rows that
-responses share (`metadata`).
+A client's mistake is an error code in the response, never an exception. An exception is the broker's own fault and ends
+the connection (`kafkalite.broker.dispatch`).
+
+Thread rule: an API that the table marks as blocking runs on the I/O pool. All other APIs run on a network worker, where
+no handler may wait. Handlers keep no state, with two exceptions: the rest of a block of producer ids
+(`init_producer_id`), and the rows that responses share (`metadata`).
 """

@@ -1,11 +1,12 @@
-"""DescribeAcls, CreateAcls and DeleteAcls 1-3: list, add and remove ACLs.
+"""Handle DescribeAcls, CreateAcls and DeleteAcls 1-3: list, add and remove ACLs.
 
-Without an authorizer the response is SECURITY_DISABLED, as in Kafka. The APIs are advertised even then, because tools
-always call them and understand this error as "no ACLs".
+A change is durable before the response, and applies to every later request. Without an authorizer the response is
+SECURITY_DISABLED, as in Kafka. ApiVersions reports the APIs even then: tools always call them and understand this error
+as "no ACLs".
 
-An ACL or filter with an unknown number (for an operation, for example) makes the request malformed: the connection is
-closed, as by Kafka. An ACL that is invalid for another reason gets INVALID_REQUEST, and the others are applied. A
-change is durable before the response, and applies to every later request.
+An unknown number in an ACL or filter, for example for its operation, makes the request malformed: the broker closes the
+connection, as Kafka does. An ACL that is invalid for another reason gets INVALID_REQUEST. The other ACLs of the request
+are applied.
 
 Thread rule: changes run on the I/O pool.
 """
@@ -48,7 +49,7 @@ _UNKNOWN: Final = 0
 
 
 def changes(context: RequestContext, _request: object) -> bool:
-    """Return whether a change of ACLs has to wait for the disk: True if the broker has an authorizer."""
+    """Return whether the request may block: True if the broker has an authorizer, since a change waits for the disk."""
     return context.broker.authorizer is not None
 
 

@@ -1,18 +1,19 @@
-"""AlterConfigs 0-2, IncrementalAlterConfigs 0-1: change settings of topics, groups, client metrics, brokers, loggers.
+"""Handle AlterConfigs 0-2 and IncrementalAlterConfigs 0-1: change settings of topics, brokers and other resources.
 
     AlterConfigs              replaces all of the resource's own settings
-    IncrementalAlterConfigs   SET, DELETE, and for lists APPEND and SUBTRACT; other settings stay
+    IncrementalAlterConfigs   applies SET, DELETE, and for lists APPEND and SUBTRACT; keeps all other settings
 
-A change of one resource is applied as a whole or not at all, independently of other resources. A resource or setting
-that the request names twice gets INVALID_REQUEST. The resulting settings are checked together. As in Kafka, a bad value
-gets INVALID_CONFIG, or INVALID_REQUEST if the resource is a broker. A client metrics subscription without settings is
-deleted. As in Kafka, unknown settings of a broker are stored but have no effect. Changes are durable before the
-response.
+The resources are topics, groups, client metrics subscriptions, brokers and loggers. The change of a resource is applied
+as a whole or not at all, independently of other resources. Changes are durable before the response.
 
-Broker "" means all brokers; a broker's own settings override the settings of all brokers. Kafka 4.1 accepts
-min.insync.replicas only for all brokers, and never deletes it.
+The resulting settings of a resource are checked together. As in Kafka, a bad value gets INVALID_CONFIG, or
+INVALID_REQUEST if the resource is a broker. A resource or setting that the request names twice gets INVALID_REQUEST.
 
-Thread rule: runs on the I/O pool; `_changing` makes read, check and write of a resource one step.
+A client metrics subscription that is left without settings is deleted. The broker name "" means all brokers; a broker's
+own settings override the settings of all brokers. As in Kafka, unknown settings of a broker are stored but have no
+effect. As in Kafka 4.1, min.insync.replicas can be changed only for all brokers, and cannot be deleted.
+
+Thread rule: runs on the I/O pool. The lock `_changing` makes read, check and write of a resource one step.
 """
 
 from __future__ import annotations
@@ -92,11 +93,11 @@ def change(
 
 
 def settled_here(context: RequestContext, resource: Any, *, incremental: bool, validate_only: bool) -> bool:
-    """Do the part of a change that a broker in a cluster does itself; return whether nothing is left for the
-    controller.
+    """Do this broker's part of a change in a cluster; return whether no part is left for the controller.
 
     The broker checks the request and, if the resource is a broker, the resulting settings. It changes the levels of its
-    own loggers. The controller does everything else."""
+    own loggers. The controller does everything else. KafkaError if the change is refused.
+    """
     _check_request(resource)
     if resource.resource_type == BROKER_LOGGER and incremental:
         check_access(context, ALTER_CONFIGS, resource.resource_type, resource.resource_name)
@@ -136,7 +137,7 @@ def _answers(
 
 
 def _check_request(resource: Any) -> None:
-    """Raise InvalidRequest for errors that do not depend on the resource's current settings."""
+    """Raise InvalidRequest if the request names a setting twice, has an unknown operation, or lacks a value."""
     named = Counter(item.name for item in checkpointed(resource.configs))
     twice = sorted(name for name, count in named.items() if count > 1)
     if twice:
@@ -245,7 +246,7 @@ def _alter_broker(
 
 
 def _check_written_default(broker: str, item: Any) -> None:
-    """Raise InvalidConfig if a cluster-wide setting is altered for one broker, or deleted."""
+    """Raise InvalidConfig if the change names one broker for the cluster-wide setting, or deletes the setting."""
     if item.name != WRITTEN_DEFAULT:
         return
     if broker:
@@ -274,7 +275,10 @@ def _replacement(configs: list[Any], _table: Mapping[str, Setting], _own: Mappin
 
 
 def _changed(configs: list[Any], table: Mapping[str, Setting], own: Mapping[str, str], effective: object) -> Overrides:
-    """Return the resource's own settings after the operations; lists start from the value in `effective`."""
+    """Return the resource's own settings after the operations.
+
+    APPEND and SUBTRACT start from the resource's own list, or else from the list in `effective`.
+    """
     overrides = dict(own)
     for item in configs:
         if item.config_operation == SET:
@@ -293,7 +297,7 @@ def _changed(configs: list[Any], table: Mapping[str, Setting], own: Mapping[str,
 
 
 def _default_list(item: Any, table: Mapping[str, Setting], effective: object) -> str:
-    """Return the effective value of a list setting that the resource does not set itself; InvalidConfig if the setting
+    """Return the effective value of a list setting that the resource does not set itself. InvalidConfig if the setting
     is not a list."""
     row = table.get(item.name)
     if row is None:

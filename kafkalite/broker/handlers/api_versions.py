@@ -1,16 +1,15 @@
-"""ApiVersions 0-5: report the APIs and versions that the handler table serves.
+"""Handle ApiVersions 0-5: report the APIs, versions and features that this broker supports.
 
-From v3 on the request has the client's name and version, whose form is checked (KIP-511). The response has the features
-of `kafkalite.broker.features` (KIP-584):
+The APIs are those of `table`, the features those of `kafkalite.broker.features`. From v3 on the response has the
+features (KIP-584), and the request has the name and version of the client's software, whose form is checked (KIP-511):
 
-    v3    without supported features whose range begins at 0, which old clients cannot read
-    v4    with all supported features
+    v3    the response leaves out supported features whose range begins at 0, since old clients cannot read them
+    v4    the response has all supported features
+    v5    the request may name a cluster and a node, both or neither. A client that wants another cluster or node gets
+          REBOOTSTRAP_REQUIRED and bootstraps again (KIP-1242)
 
-From v5 on the request may name the cluster and the node that the client wants to reach, both or neither. If this broker
-has another cluster or node id, the client gets REBOOTSTRAP_REQUIRED and bootstraps again (KIP-1242).
-
-librdkafka before 2.2 misreads tagged fields and cannot connect if it gets an unexpected one. It does not use features,
-so its response has none. `table.unsupported_api_versions` answers versions above 5.
+A librdkafka before 2.2 gets no features: it does not use them, and cannot connect if the response has an unexpected
+tagged field. For versions above 5 the response is that of `table.unsupported_api_versions`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Show and change the levels of the broker's loggers, for DescribeConfigs and IncrementalAlterConfigs.
 
-In the resource type BROKER_LOGGER, each logger is a setting, and its value is the level, in Kafka's names. A logger
-whose level is deleted uses its parent's level. Changes last until the process ends, as in Kafka.
+A resource of type BROKER_LOGGER has one setting per logger. The setting's value is the logger's level, by Kafka's name
+for it. A logger whose level is deleted uses its parent's level. Changes last until the process ends, as in Kafka.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def levels() -> Iterator[tuple[str, str]]:
 
 
 def check(name: str, level: str | None) -> None:
-    """Raise InvalidConfig or InvalidRequest if `apply` does not accept these arguments."""
+    """Raise InvalidConfig or InvalidRequest if the name or the level is not acceptable to `apply`."""
     if name not in dict(levels()):
         raise InvalidConfig(f"unknown logger {name!r}")
     if level is None:

@@ -1,7 +1,7 @@
-"""DescribeClientQuotas 0-1, AlterClientQuotas 0-1: show and change client quotas (KIP-546).
+"""Handle DescribeClientQuotas 0-1 and AlterClientQuotas 0-1: show and change client quotas (KIP-546).
 
 A change is durable before the response, and applies to every later request. Each entity has its own result: an error
-for one does not prevent the change of others.
+for one entity does not prevent the change of others.
 
 Thread rule: changes run on the I/O pool.
 """

@@ -1,9 +1,11 @@
-"""AlterConfigs 0-2, IncrementalAlterConfigs 0-1 and ListConfigResources 0-1 of a broker in a cluster.
+"""Handle AlterConfigs 0-2, IncrementalAlterConfigs 0-1 and ListConfigResources 0-1 of a broker in a cluster.
 
-The broker first checks each resource of a change (`alter_configs.settled_here`). It responds to invalid resources and
-changes levels of its own loggers. The rest is forwarded to the controller, as received if it is the whole request. The
-results are joined in the order of the request. A broker accepts changes of its own settings and of all brokers' only,
-since it cannot check another broker's.
+The broker checks each resource of a change first (`alter_configs.settled_here`). It changes the levels of its own
+loggers itself. It forwards all other valid resources to the controller. If these are the whole request, the request is
+forwarded unchanged. The response has the results of broker and controller in the order of the request.
+
+A broker accepts changes of its own settings and of the settings of all brokers. It refuses changes of another broker's
+settings, since it cannot check them.
 
 Source: ConfigAdminManager of Kafka 4.1.
 """
@@ -79,7 +81,10 @@ def alter(context: RequestContext, request: Forwarded) -> Any:
 def _joined(
     context: RequestContext, resources: list[Any], settled: dict[int, KafkaError | None], others: Iterable[Any]
 ) -> Any:
-    """Return the response in the order of the request; `others` are the controller's results."""
+    """Return the response, in the order of the request, from the results of this broker and of the controller.
+
+    `settled` has this broker's results by position in the request. `others` are the controller's results.
+    """
     make, make_one = _MESSAGES[context.api_key]
     found = {(each.resource_type, each.resource_name): each for each in others}
     responses = []
@@ -99,7 +104,7 @@ def _joined(
 
 
 def list_resources(context: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
-    """Handle ListConfigResources; it lists the topics and brokers of the cluster, including fenced brokers."""
+    """Handle ListConfigResources. Topics and brokers are those of the whole cluster, including fenced brokers."""
     view, logs = in_cluster.view_of(context), context.broker.logs
 
     def names(kind: int) -> Iterable[str]:

@@ -1,8 +1,9 @@
-"""FindCoordinator 0-6 in a cluster: find the leader of the partition that holds a group or a transactional id.
+"""Handle FindCoordinator 0-6 in a cluster: return the broker that coordinates a group or transactional id.
 
-If the coordinator's topic does not exist, the broker asks the controller to create it, with this broker's settings for
-it. The client gets COORDINATOR_NOT_AVAILABLE, and retries, until the topic exists and its partition has a leader that
-the client can reach. `kafkalite.broker.handlers.find_coordinator` lists the versions.
+The coordinator is the leader of the id's partition of `__consumer_offsets` or `__transaction_state`. If the topic does
+not exist, the broker asks the controller to create it, with the settings of this broker's configuration. The client
+gets COORDINATOR_NOT_AVAILABLE and retries until the partition has a leader that the client can reach. The versions
+differ as described in `kafkalite.broker.handlers.find_coordinator`.
 
 Source: KafkaApis.getCoordinator and AutoTopicCreationManager of Kafka 4.1.
 """
@@ -55,7 +56,7 @@ def _ask_for(context: RequestContext, name: str) -> None:
 
 
 def _wanted(config: BrokerConfig, name: str) -> tuple[int, int, dict[str, str]]:
-    """Return (partitions, replication factor, settings) for a coordinator's topic."""
+    """Return (partitions, replication factor, settings) with which to create a coordinator's topic."""
     if name == OFFSETS_TOPIC:
         settings = {
             **_COMPACTED,

@@ -1,9 +1,12 @@
-"""List the APIs of a broker in a cluster with Kafka's controllers; rows as in `kafkalite.broker.handlers.table`.
+"""List the APIs that a broker in a cluster with Kafka's controllers serves.
 
-Requests for the controller are forwarded to it; for these APIs ApiVersions reports the versions that both the broker
-and the controller support. Requests for a partition leader or a coordinator are served as by a standalone broker; a
-partition, group or transactional id that another broker leads or coordinates gets an error. Metadata has the cluster's
-brokers.
+The rows are like those of `kafkalite.broker.handlers.table`. There are three kinds:
+
+    forwarded     The request is for the controller. ApiVersions reports the versions that broker and controller both
+                  support.
+    standalone    The request is for this broker, for a partition leader or for a coordinator. It is handled as by a
+                  standalone broker. If another broker is the leader or coordinator, the client gets Kafka's error.
+    clusterwide   The response is about the whole cluster: Metadata, for example, has all brokers.
 """
 
 from __future__ import annotations

@@ -1,15 +1,17 @@
-"""ConsumerGroupHeartbeat 0-1, ConsumerGroupDescribe 0-1: groups of the consumer protocol (KIP-848).
+"""Handle ConsumerGroupHeartbeat 0-1 and ConsumerGroupDescribe 0-1: groups of the consumer protocol (KIP-848).
 
-    ConsumerGroupHeartbeat  epoch 0 joins, -1 leaves, -2 leaves and reserves a static member's place for a session
-                            timeout; a null field is unchanged · v1 subscriptions by regular expression; the client
-                            generates the member id (KIP-1082); in v0 the broker may generate it
-    ConsumerGroupDescribe   GROUP_ID_NOT_FOUND for a group that does not exist or is classic; clients then send
-                            DescribeGroups · v1 has the protocol that a member uses (KIP-1099)
+    ConsumerGroupHeartbeat  Epoch 0 joins, and -1 leaves. A static member that leaves with -2 can return within its
+                            session timeout. A null field is unchanged. In v0 the broker may generate the member id.
+                            v1 requires the client to generate it (KIP-1082), and allows subscriptions by regular
+                            expression.
+    ConsumerGroupDescribe   A missing or classic group gets GROUP_ID_NOT_FOUND; clients then send DescribeGroups.
+                            v1 returns which protocol a member uses (KIP-1099).
 
-If the feature group.version is 0, both are UNSUPPORTED_VERSION.
+While the feature group.version is 0, both APIs return UNSUPPORTED_VERSION. A heartbeat with contradictory fields gets
+INVALID_REQUEST, whether or not the group exists.
 
-A request with contradictory fields gets INVALID_REQUEST, whether or not the group exists. Heartbeats that join, leave
-or subscribe run on the I/O pool, because they may match all topic names and compute a target assignment.
+Thread rule: heartbeats that join, leave or subscribe run on the I/O pool. They may match all topic names and compute a
+target assignment.
 """
 
 from __future__ import annotations
@@ -152,7 +154,7 @@ def describe(context: RequestContext, request: ConsumerGroupDescribeRequest) -> 
 
 
 def _visible(context: RequestContext, group: DescribedGroup) -> DescribedGroup:
-    """Return the described group, or an error if the group reads topics that the client may not describe."""
+    """Return the described group, or an error if its assignments have topics that the client may not describe."""
     names = {
         topic.topic_name
         for member in checkpointed(group.members)
@@ -169,7 +171,7 @@ def _visible(context: RequestContext, group: DescribedGroup) -> DescribedGroup:
 
 
 def _describe(context: RequestContext, group_id: str, *, with_operations: bool) -> DescribedGroup:
-    """Return a group's description; if `with_operations`, it includes the client's authorized operations."""
+    """Return a group's description. If `with_operations`, it includes the client's authorized operations."""
     if not allows(context, DESCRIBE, GROUP, group_id):
         return DescribedGroup(group_id=group_id, error_code=refusal(GROUP).code)
     group, code = context.broker.groups.lookup(group_id)
@@ -217,7 +219,7 @@ def _member(context: RequestContext, member: ConsumerMember, target: Assigned, b
 
 
 def _named(assignment: Assigned, by_id: dict[bytes, Topic]) -> Assignment:
-    """Return the assignment with topic names, without deleted topics, as in Kafka."""
+    """Return the assignment with topic names. Deleted topics are left out, as in Kafka."""
     return Assignment(
         topic_partitions=[
             TopicPartitions(topic_id=topic_id, topic_name=by_id[topic_id].name, partitions=sorted(numbers))

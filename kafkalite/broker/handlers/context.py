@@ -1,6 +1,7 @@
-"""Define the context that a handler gets with a request: the broker's parts, and the request's client.
+"""Define the context of a request for its handler: the parts of the broker, and the client that sent the request.
 
-Thread rule: shared by all workers and immutable, except `BrokerServices.config`, which is replaced as a whole.
+Thread rule: all workers share the broker's parts. Everything is immutable except `BrokerServices.config`, which is
+replaced as a whole.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """The cluster of a standalone broker: one node."""
+    """A standalone broker's view of its cluster: one node."""
 
     cluster_id: str
     node_id: int
@@ -93,8 +94,8 @@ class BrokerServices:
         return self.config.cordoned and self.feature_level(METADATA_VERSION) >= CORDON_LEVEL
 
     def topic_config(self, name: str) -> TopicConfig | None:
-        """Return the settings of a topic, which in a cluster may have no replica here; None if the topic does not
-        exist."""
+        """Return the settings of a topic; None if it does not exist. In a cluster this broker may have no replica of
+        it."""
         if self.member is None:
             topic = self.logs.topics.get(name)
             return None if topic is None else topic.config
@@ -104,7 +105,7 @@ class BrokerServices:
         return topic_config(self.config, image, name) if name in image.topic_ids else None
 
     def use_config(self, config: BrokerConfig) -> None:
-        """Apply changed settings to the broker's parts; the log manager already has them."""
+        """Apply changed settings to the parts of the broker, except to the log manager, which has them already."""
         self.config = config
         for listener in self.config_listeners:
             listener(config)
@@ -138,7 +139,7 @@ class RequestContext:
 
     @property
     def holder(self) -> Holder:
-        """The client to which entries of the broker's tables are charged."""
+        """The client to which this request's entries in the broker's limited tables are charged."""
         return holder_of(self.principal, self.client_host)
 
     @property

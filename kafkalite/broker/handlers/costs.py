@@ -1,7 +1,8 @@
-"""Estimate the cost of a request for items that it does not name, for example all topics for a null list.
+"""Estimate the cost of the items that a request implies but does not list.
 
-Each function returns microseconds, computed from counts that are known without a search. The results are rough: they
-only decide whether a request is short or long (`kafkalite.broker.handlers.table`).
+For example, a null list of topics implies all topics, and a group's name implies its members. Each function returns
+microseconds, computed from known counts without a search. The results are rough: they only decide whether a request
+runs on a network thread or on the thread for long requests (`kafkalite.broker.handlers.table`).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _PAGE_PARTITIONS_MAX: Final = 2000
 
 
 def metadata(context: RequestContext, request: Any) -> float:
-    """Return the cost of the partitions; if the request is for all topics, the cost per topic is added."""
+    """Return the cost of the topics in a Metadata response, and of their partitions."""
     topics = context.broker.logs.topics
     if context.broker.authorizer is None and request.topics and len(request.topics) == 1:  # the most frequent case
         only = topics.get(request.topics[0].name)
@@ -53,20 +54,20 @@ def metadata(context: RequestContext, request: Any) -> float:
 
 
 def topic_pages(context: RequestContext, request: Any) -> float:
-    """Return the cost of a page of partitions; if the request is for all topics, the cost of a check per topic is
-    added."""
+    """Return the cost of a page of partitions. A request for all topics adds a permission check per topic."""
     rows: int = min(max(request.response_partition_limit, 1), _PAGE_PARTITIONS_MAX)
     return ROW_US * rows + (0.0 if request.topics else QUESTION_US * len(context.broker.logs.topics))
 
 
 def all_partitions(context: RequestContext, request: Any) -> float:
-    """Return the cost of all partitions if the request names none (DescribeLogDirs, ElectLeaders)."""
+    """Return the cost of all partitions of the broker if the request names none (DescribeLogDirs, ElectLeaders), or
+    else 0."""
     asked = request.topics if hasattr(request, "topics") else request.topic_partitions
     return ROW_US * partition_total(context.broker.logs.topics) if asked is None else 0.0
 
 
 def committed(context: RequestContext, request: Any) -> float:
-    """Return the cost of all of the groups' committed offsets if the request names no topics."""
+    """Return the cost of all committed offsets of the groups for which the request names no topics."""
     if context.api_version < _MANY_GROUPS_SINCE:
         return _committed(context, [request.group_id] if request.topics is None else [])
     return _committed(context, (group.group_id for group in request.groups if group.topics is None))
@@ -85,7 +86,8 @@ def members(context: RequestContext, request: Any) -> float:
 
 
 def subscription(context: RequestContext, request: Any) -> float:
-    """Return the cost of matching a member's regular expression with all topics, and of an assignment."""
+    """Return the cost of a subscription by regular expression: to match all topic names and to compute an
+    assignment."""
     if not request.subscribed_topic_regex:
         return 0.0
     count: int = len(context.broker.logs.topics)
@@ -109,7 +111,7 @@ def all_acls(context: RequestContext, _request: Any) -> float:
 
 
 def each_filter_all_acls(context: RequestContext, request: Any) -> float:
-    """Return the cost of all ACLs for each filter."""
+    """Return the cost of comparing every filter with every ACL."""
     return all_acls(context, request) * len(request.filters)
 
 
@@ -124,13 +126,13 @@ def all_users(context: RequestContext, _request: Any) -> float:
 
 
 def config_names(context: RequestContext, _request: Any) -> float:
-    """Return the cost of all topics, groups and client metrics subscriptions with settings."""
+    """Return the cost of all topics, and of the groups and client metrics subscriptions that have settings."""
     logs = context.broker.logs
     return ROW_US * (len(logs.topics) + len(logs.metadata.group_configs) + len(logs.metadata.client_metrics))
 
 
 def producers(context: RequestContext, request: Any) -> float:
-    """Return the cost of the partitions' producers."""
+    """Return the cost of the producers of the requested partitions."""
     topics = context.broker.logs.topics
     total = 0
     for item in request.topics:

@@ -1,8 +1,8 @@
-"""CreatePartitions 0-3: add partitions to topics; durable before the response.
+"""Handle CreatePartitions 0-3: add partitions to topics.
 
-`count` is the new total and must be higher than the current one. A manual assignment has the replicas of each new
-partition, and these can only be this broker. A topic that is named twice gets one result, INVALID_REQUEST. From v3 on
-partitions above the client's quota are refused.
+The new partitions are durable before the response. The request's `count` is the new total and must be higher than the
+current total. A manual assignment names the replicas of each new partition; the only possible replica is this broker. A
+topic that is named twice gets one result, INVALID_REQUEST. From v3 on partitions above the client's quota are refused.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""CreateTopics 2-7: create topics, with their one replica on this broker; durable before the response.
+"""Handle CreateTopics 2-7: create topics, with this broker as their only replica.
 
-    v4   -1 partitions or replicas means the broker's default (accepted in every version)
+    v4   -1 partitions or replicas means the broker's default (this broker accepts -1 in every version)
     v5   the response has partitions, replication factor and settings
     v6   topics above the client's partition quota are refused, one by one; older versions are throttled (KIP-599)
     v7   the response has the topic id
 
-Each topic is checked separately, in Kafka's order: whether the request names it twice (one result), permission to
-create it, name, existence, settings, then either the manual assignment or the two numbers. A replication factor above 1
-is an error, unless replication.factor.accept.any is set. Even then the broker keeps and reports one replica.
+Topics are durable before the response. Each topic has its own result, and is checked in Kafka's order: duplicates in
+the request, permission, name, existence, settings, then the manual assignment or the two numbers. A replication factor
+above 1 is an error unless replication.factor.accept.any is set. Even with this setting the broker keeps and reports one
+replica.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ def _overrides(topic: CreatableTopic) -> dict[str, str]:
 
 
 def _configs(context: RequestContext, overrides: dict[str, str], described: _Described) -> list[CreatableTopicConfigs]:
-    """Return the settings of a new topic; topics of one request with equal `overrides` share one list."""
+    """Return the settings of a new topic. Topics of one request with equal `overrides` share one list."""
     given = frozenset(overrides.items())
     if given not in described:
         described[given] = list(_settings(context, _resolve(context, overrides)))
@@ -154,8 +155,8 @@ def _numbers(context: RequestContext, topic: CreatableTopic) -> int:
 
 
 def _manual_partitions(context: RequestContext, topic: CreatableTopic) -> int:
-    """Return the number of partitions in a manual assignment, whose partitions must each have this broker as the only
-    replica."""
+    """Return the number of partitions in a manual assignment. KafkaError unless this broker is the only replica of
+    each."""
     if topic.replication_factor != USE_DEFAULT:
         raise InvalidRequest("the replication factor must be -1 when the request assigns replicas")
     if topic.num_partitions != USE_DEFAULT:

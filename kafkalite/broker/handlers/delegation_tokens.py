@@ -1,8 +1,11 @@
-"""Refuse Create-, Renew-, Expire- and DescribeDelegationToken: this broker has no delegation tokens.
+"""Refuse the four delegation token APIs (Create, Renew, Expire, Describe): this broker has no delegation tokens.
 
-The errors are those of a Kafka broker without delegation.token.secret.key: 64 on a connection without authentication,
-else 61. In a cluster the controllers may have tokens for other brokers, so requests of authenticated clients are
-forwarded.
+The errors are those of a Kafka broker without delegation.token.secret.key:
+
+    client not authenticated   DELEGATION_TOKEN_REQUEST_NOT_ALLOWED (64)
+    client authenticated       DELEGATION_TOKEN_AUTH_DISABLED (61)
+
+In a cluster the controllers may have tokens for other brokers, so requests of authenticated clients are forwarded.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ def _code(context: RequestContext) -> ErrorCode:
 
 
 def _no_time(context: RequestContext) -> int:
-    """Return the timestamps for an error response; they differ between Kafka's brokers and controllers."""
+    """Return the timestamps for an error response, which differ between Kafka's brokers and controllers."""
     return 0 if _code(context) == ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED else -1
 
 
@@ -80,8 +83,8 @@ _HERE: Final[dict[int, Callable[[RequestContext, Any], Any]]] = {
 
 
 def pass_on(context: RequestContext, request: Forwarded) -> Any:
-    """Forward an authenticated client's request to the controller; refuse any other request, since the controller
-    cannot see whether a client is authenticated."""
+    """Forward an authenticated client's request to the controller, and refuse any other request. The controller cannot
+    see whether a client is authenticated."""
     if context.principal == ANONYMOUS:
         return _HERE[context.api_key](context, request.message)
     from kafkalite.broker.handlers import forwarding

@@ -1,12 +1,16 @@
-"""DeleteRecords 0-2: raise the log start of partitions, so that older records are deleted.
+"""Handle DeleteRecords 0-2: delete the oldest records of partitions, by raising the log start offset.
 
-Offset -1 means the high watermark. An offset below the log start changes nothing and is no error; an offset above the
-high watermark gets OFFSET_OUT_OF_RANGE. A topic whose only cleanup policy is compact gets POLICY_VIOLATION, an internal
-topic INVALID_TOPIC_EXCEPTION. The result is the new log start; -1 with an error.
+    log start offset to high watermark        records below the offset are deleted
+    -1                                        means the high watermark
+    below the log start offset                no change and no error
+    above the high watermark                  OFFSET_OUT_OF_RANGE
+    any, in a topic that is only compacted    POLICY_VIOLATION
+    any, in an internal topic                 INVALID_TOPIC_EXCEPTION
 
-If a partition has followers, the response waits until the logs of all live followers start at the offset, too. The
-result is the lowest of all log starts, the low watermark. After the request's timeout, the result is REQUEST_TIMED_OUT,
-and the records stay deleted. As in Kafka, a partition that is named twice has one result, for the last offset.
+The response has the low watermark: the new log start offset, or -1 with an error. If a partition has followers, the low
+watermark is the lowest log start offset of all live replicas. The response then waits until the logs of all live
+followers start at the requested offset, too. After the request's timeout, the result is REQUEST_TIMED_OUT; the records
+stay deleted. As in Kafka, a partition that is named twice has one result, for the last offset.
 """
 
 from __future__ import annotations
@@ -42,7 +46,7 @@ NO_LOW_WATERMARK: Final = -1
 
 
 class _Followed(NamedTuple):
-    """A log whose start was raised, while the logs of its followers must still start at the same offset."""
+    """A log whose start offset was raised here, but not yet in the logs of all its followers."""
 
     log: PartitionLog
     offset: int
@@ -55,7 +59,7 @@ class _Followed(NamedTuple):
 
 
 class _Waiting:
-    """A request that waits for followers. Any thread calls `_end` when one log's followers are done."""
+    """A request that waits for followers. Any thread calls `_end` when the followers of one log are done."""
 
     def __init__(self, response: DeleteRecordsResponse, followed: Sequence[_Followed], timers: TimerQueue) -> None:
         self.answer: Deferred[DeleteRecordsResponse] = Deferred(abandoned=self.expire)
@@ -79,7 +83,8 @@ class _Waiting:
             self._end(at, ErrorCode.REQUEST_TIMED_OUT)
 
     def _end(self, at: int, code: int) -> None:
-        """Complete one log's result: all its followers start at the offset, or there is an error code."""
+        """Complete one log's result: its followers start at the offset (NONE), or the wait failed with an error
+        code."""
         with self._lock:
             ended = self._left.pop(at, None)
             if ended is None:

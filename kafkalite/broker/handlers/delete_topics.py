@@ -1,8 +1,9 @@
-"""DeleteTopics 1-6: delete topics with their records; durable before the response, their files are removed later.
+"""Handle DeleteTopics 1-6: delete topics with their records.
 
-A v6 request has a topic's name or id, not both; the response has both. A topic that is named twice gets one result,
-INVALID_REQUEST. From v5 on topics with partitions above the client's quota are refused. With delete.topic.enable=false
-every topic is refused: with INVALID_REQUEST before v3, TOPIC_DELETION_DISABLED from v3 on.
+The deletion is durable before the response; the files are removed later. A topic that is named twice gets one result,
+INVALID_REQUEST. With delete.topic.enable=false every topic is refused: with INVALID_REQUEST before v3, with
+TOPIC_DELETION_DISABLED from v3 on. From v5 on topics with partitions above the client's quota are refused. From v6 on
+the request has a topic's name or id, not both, and the response has both.
 """
 
 from __future__ import annotations
@@ -96,8 +97,8 @@ def _check_naming(state: DeleteTopicState) -> None:
 
 
 def _check_permission(context: RequestContext, name: str) -> None:
-    """Raise the error if the client may not delete a topic. A topic that does not exist is no error here if the client
-    may describe it."""
+    """Raise the authorization error if the client may not delete a topic. If the topic does not exist and the client
+    may describe it, return without an error."""
     if not allows(context, DESCRIBE, TOPIC, name):
         raise refusal(TOPIC)
     if name in context.broker.logs.topics and not allows(context, DELETE, TOPIC, name):

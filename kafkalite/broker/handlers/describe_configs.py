@@ -1,13 +1,15 @@
-"""DescribeConfigs 1-4: show the settings of topics, groups, client metrics, brokers and loggers, with their sources.
+"""Handle DescribeConfigs 1-4: show the settings of topics, brokers and other resources, with their sources.
 
     v1   source and synonyms instead of "is default"
     v3   type, and documentation on request
 
-If the list of keys is null or empty, all settings are returned; unknown keys are left out. Broker "" means all brokers:
-the result has the dynamic settings of all brokers and always min.insync.replicas, as in Kafka 4.1. Settings that this
-broker does not know are shown as sensitive, without a value. A group or client metrics subscription that does not exist
-has the default settings. An empty group or subscription name, another broker's id and any other resource type get
-INVALID_REQUEST.
+The resources are topics, groups, client metrics subscriptions, brokers and loggers. If the request names no keys, all
+settings are returned, with the defaults. Unknown keys are left out.
+
+The broker name "" means all brokers: the result has the dynamic settings of all brokers, and always
+min.insync.replicas, as in Kafka 4.1. A stored setting that this broker does not know is shown as sensitive, without a
+value. A missing group or client metrics subscription has the default settings. INVALID_REQUEST is returned for an empty
+group or subscription name, for another broker's id, and for any other resource type.
 """
 
 from __future__ import annotations
@@ -96,8 +98,8 @@ def _describe(
 def _configs(
     context: RequestContext, item: DescribeConfigsResource, request: DescribeConfigsRequest, described: _Described
 ) -> list[DescribeConfigsResourceResult]:
-    """Return the settings of a resource. Resources with the same settings share one list, since building it takes 0.3
-    ms."""
+    """Return the settings of a resource. Resources with the same settings share one list, since a list takes 0.3 ms to
+    build."""
     kind, name = item.resource_type, item.resource_name
     given: Hashable = name
     if kind == TOPIC:
@@ -147,15 +149,16 @@ def _settings(
 
 
 def check_access(context: RequestContext, operation: AclOperation, kind: int, name: str) -> None:
-    """Raise the authorization error unless the client may do the operation. Unknown resource types are not
-    protected."""
+    """Raise the authorization error unless the client may do the operation on a resource. Unknown resource types need
+    no permission."""
     guard = _GUARDED.get(kind)
     if guard is not None:
         check(context, operation, guard, CLUSTER_NAME if guard is ResourceType.CLUSTER else name)
 
 
 def check_broker_name(context: RequestContext, name: str, *, cluster_default: bool = True) -> None:
-    """Raise InvalidRequest unless the name is this broker's or, with `cluster_default`, means all brokers."""
+    """Raise InvalidRequest unless the name is this broker's id or, if `cluster_default`, the empty name for all
+    brokers."""
     node_id = context.broker.cluster.node_id
     if name != str(node_id) and not (cluster_default and name == CLUSTER_DEFAULT):
         wanted = f"{node_id}, or empty for the cluster-wide default," if cluster_default else f"{node_id}"
@@ -178,7 +181,7 @@ def _group_overrides(context: RequestContext, group_id: str) -> frozenset[tuple[
 
 
 def group_config(context: RequestContext, group_id: str) -> GroupConfig:
-    """Return a group's settings, or the defaults if the group has no settings; InvalidRequest for an empty id."""
+    """Return a group's settings, or the defaults if the group has none. InvalidRequest for an empty id."""
     if not group_id:
         raise InvalidRequest("the group id is empty; defaults for all groups are broker settings (group.*)")
     services = context.broker
@@ -186,7 +189,7 @@ def group_config(context: RequestContext, group_id: str) -> GroupConfig:
 
 
 def client_metrics_config(context: RequestContext, name: str) -> ClientMetricsConfig:
-    """Return a client metrics subscription's settings, or the defaults if it does not exist; InvalidRequest for an
+    """Return a client metrics subscription's settings, or the defaults if it does not exist. InvalidRequest for an
     empty name."""
     if not name:
         raise InvalidRequest("the name of the client metrics subscription is empty")
@@ -236,7 +239,7 @@ def _cluster_defaults(
 def _kept(
     context: RequestContext, source: ConfigSource, *, alone: bool = True
 ) -> Iterator[DescribeConfigsResourceResult]:
-    """Yield stored settings that this broker does not know, without values, since they may be secrets.
+    """Yield the stored settings that this broker does not know, without values, since they may be secrets.
 
     Unless `alone`, leave out settings of all brokers that this broker overrides.
     """

@@ -1,9 +1,10 @@
-"""DescribeProducers 0: show the producers of partitions, to find a hanging transaction (KIP-664).
+"""Handle DescribeProducers 0: show the producers of partitions, to find a hanging transaction (KIP-664).
 
-The response has each producer that wrote an idempotent or transactional batch, or a marker, until it expires
-(producer.id.expiration.ms). The transaction's start offset is -1 if no transaction is open. A follower serves the
-request for its replica, too: `kafka-transactions.sh find-hanging --broker-id` asks one broker for all of its
-partitions. The handler blocks, since a partition's producer state may have to be loaded first.
+The response has the producers of idempotent batches, transactional batches and markers. A producer is shown until it
+expires (producer.id.expiration.ms). The transaction's start offset is -1 if no transaction is open. A follower serves
+the request, too: `kafka-transactions.sh find-hanging --broker-id` asks one broker for all of its replicas.
+
+Thread rule: runs on the I/O pool, since a partition's producer state may have to be loaded first.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def _partition(context: RequestContext, topic: str, index: int) -> PartitionResp
 
 
 def _failure(index: int, code: ErrorCode, *, whole_topic: bool = False) -> PartitionResponse:
-    """Return the response entry for an error. If `whole_topic`, the error is about the whole topic and has a
+    """Return the response entry for an error. If `whole_topic`, the error concerns the whole topic and has a
     message."""
     text = code.text if whole_topic else None
     return PartitionResponse(partition_index=index, error_code=code, error_message=text, active_producers=[])

@@ -1,12 +1,12 @@
-"""DescribeTopicPartitions 0: describe topics in pages, for tools that describe very many (KIP-966).
+"""Handle DescribeTopicPartitions 0: describe topics in pages, for tools that describe very many topics (KIP-966).
 
-Topics are in the order of their names; a request without names is for all topics. A page ends after
+Topics are in the order of their names. A request without names is for all topics. A page ends after
 `response_partition_limit` partitions (at most PAGE_PARTITIONS_MAX), and its cursor is the start of the next page. A
 cursor with a negative partition, or with a topic that the request does not name, gets INVALID_REQUEST for all topics.
+The API never creates topics.
 
 A standalone broker has no eligible leader replicas. It returns empty lists: the schema allows null, but Java's Admin
-fails on it. In a cluster the metadata image has them (`in_cluster.describe_topic_partitions`). The API never creates
-topics.
+fails on null. A broker in a cluster returns them (`in_cluster.describe_topic_partitions`).
 """
 
 from __future__ import annotations
@@ -59,8 +59,11 @@ def answer(
     known: Iterable[str],
     describe: Callable[[str, int, int], tuple[bytes, Described] | None],
 ) -> DescribeTopicPartitionsResponse:
-    """Return a page of the `known` topics. `describe(name, first partition, maximum count)` returns a topic's id and
-    partitions; None if the topic does not exist."""
+    """Return a page of the `known` topics, or of the topics that the request names.
+
+    `describe(name, first partition, maximum count)` returns a topic's id and partitions; None if the topic does not
+    exist.
+    """
     cursor = request.cursor
     named = {item.name for item in checkpointed(request.topics)}
     if cursor is not None and (cursor.partition_index < 0 or (named and cursor.topic_name not in named)):
@@ -107,7 +110,7 @@ def answer(
 def _topic(
     context: RequestContext, name: str, described: tuple[bytes, Described] | None
 ) -> tuple[DescribeTopicPartitionsResponseTopic, bool]:
-    """Return the response's entry for a topic, and whether more partitions follow."""
+    """Return (the response's entry for a topic, whether more partitions of the topic follow)."""
     if described is None:
         invalid = topic_name_error(name) is not None
         code = ErrorCode.INVALID_TOPIC_EXCEPTION if invalid else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

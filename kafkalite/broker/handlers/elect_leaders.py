@@ -1,10 +1,11 @@
-"""ElectLeaders 0-2 of a standalone broker, which is already the preferred leader of every partition.
+"""Handle ElectLeaders 0-2 of a standalone broker, which is already the preferred leader of every partition.
 
     v0   elects the preferred leader
-    v1   has election types: 0 the preferred leader, 1 any live replica; and an error for the whole request
+    v1   has election types (0: the preferred leader, 1: any live replica), and an error for the whole request
 
-Each partition that the request names gets ELECTION_NOT_NEEDED. In a request for all partitions (null) such partitions
-are left out, as in Kafka. An offline partition has no leader, and no other replica that could be elected.
+Each partition that the request names gets ELECTION_NOT_NEEDED. If the request is for all partitions (null), the
+response leaves out such partitions, as in Kafka. An offline partition cannot get a leader, since it has no other
+replica: its error is PREFERRED_LEADER_NOT_AVAILABLE or ELIGIBLE_LEADERS_NOT_AVAILABLE, depending on the election type.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     request ─▶ its lists of topics, partitions, groups ... ─▶ the same lists in the response, each item with the code
 
-This corresponds to Kafka's AbstractRequest.getErrorResponse. LISTS maps lists of the response to lists of the request;
-items keep the fields that identify them (topic, partition, group). Pure functions, any thread.
+The table LISTS maps the lists of a response to the lists of its request. Items keep the fields that identify them
+(topic, partition, group). Pure functions, any thread. Source: AbstractRequest.getErrorResponse of Kafka.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ _UNKNOWN: Final = {"base_offset": -1, "high_watermark": -1, "node_id": -1}
 
 
 class MetadataView(NamedTuple):
-    """The facts that Metadata reports even with an error."""
+    """The facts about this broker that a Metadata response reports even with an error."""
 
     node_id: int
     cluster_id: str
@@ -94,7 +94,7 @@ class MetadataView(NamedTuple):
 
 
 def error_answer(key: int, version: int, request: Any, code: int, text: str, view: MetadataView | None = None) -> Any:
-    """Return the response message for an error; None if no response can be built and the connection must be closed.
+    """Return the response message for an error; None for Produce with acks=0, whose error must close the connection.
 
     Without a `view` a Metadata response has only the error.
     """
@@ -164,7 +164,7 @@ class _Builder:
 def _complete_metadata(
     response: Any, namespace: Mapping[str, Any], request: Any, view: MetadataView, code: int
 ) -> None:
-    """Add this broker to a Metadata response, and the error for each requested topic, or for all topics."""
+    """Add this broker to a Metadata response. If the request names no topics, add all topics with the error."""
     broker = namespace["MetadataResponseBroker"]
     response.brokers = [broker(node_id=view.node_id, host=view.endpoint.host, port=view.endpoint.port)]
     response.cluster_id = view.cluster_id

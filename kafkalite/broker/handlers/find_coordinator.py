@@ -1,9 +1,9 @@
-"""FindCoordinator 0-6 of a standalone broker, which is the coordinator of every group and transactional id.
+"""Handle FindCoordinator 0-6 of a standalone broker, which coordinates every group and transactional id.
 
 v0      one key, always a group
-v1-3    one key with its type; if there is no error, the error message is "NONE"
-v4+     many keys of one type; if there is no error, there is no message; v6 adds share groups, which are not supported:
-        INVALID_REQUEST
+v1-3    one key with its type. Without an error the error message is "NONE"
+v4-6    several keys of one type. Without an error there is no message. v6 adds share groups, which this broker does
+        not support: INVALID_REQUEST
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def answered(
     request: FindCoordinatorRequest,
     coordinator_of: Callable[[RequestContext, str, int], Coordinator],
 ) -> FindCoordinatorResponse:
-    """Return the response in the layout of the request's version; `coordinator_of` looks up one key."""
+    """Return the response in the layout of the request's version. `coordinator_of` finds the coordinator of one key."""
     many = context.api_version >= _MANY_KEYS_SINCE
     keys = request.coordinator_keys if many else [request.key]
     found = [coordinator_of(context, key, request.key_type) for key in checkpointed(keys)]
@@ -78,5 +78,5 @@ def _coordinator(context: RequestContext, key: str, key_type: int) -> Coordinato
 
 
 def failure(key: str, code: ErrorCode, message: str) -> Coordinator:
-    """Return the entry for a key without a coordinator."""
+    """Return the response's entry for a key whose coordinator was not found."""
     return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message)

@@ -1,9 +1,10 @@
 """Forward requests to the cluster's controller, each unchanged (KIP-590).
 
 The broker decodes a request before it forwards it, so a malformed request never reaches the controller. The client gets
-the controller's response, with the client's correlation id. Without a response from the controller, the client gets an
-error response of the API: REQUEST_TIMED_OUT if no controller was found in time, UNKNOWN_SERVER_ERROR if the controller
-did not accept the request from this broker.
+the controller's response, with the client's correlation id. If there is no response, the client gets an error:
+
+    REQUEST_TIMED_OUT      no controller was found in time
+    UNKNOWN_SERVER_ERROR   the controller did not accept the request from this broker
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ if TYPE_CHECKING:
 
 
 class Forwarded(NamedTuple):
-    """A decoded request, and the bytes of its body."""
+    """A request to forward: the decoded message, and the bytes of its body."""
 
     message: Any
     body: bytes
 
 
 class ControllerAnswer(NamedTuple):
-    """The controller's response: header and body."""
+    """The bytes of the controller's response: header and body."""
 
     data: bytes
 

@@ -1,11 +1,10 @@
-"""DescribeGroups 0-6, ListGroups 0-5, DeleteGroups 0-3: administer groups.
+"""Handle DescribeGroups 0-6, ListGroups 0-5 and DeleteGroups 0-3: administer groups.
 
-DescribeGroups  a group that does not exist, or uses the consumer protocol (KIP-848), has state Dead without an error;
-                from v6 on it gets GROUP_ID_NOT_FOUND. Members' metadata is shown only while the group is Stable; their
-                assignments are always shown
-ListGroups      v4 may filter by state (KIP-518), v5 by type (KIP-848): `classic`, `consumer`
-DeleteGroups    NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND; the response waits until the deletion is durable. v3 adds a message
-                for GROUP_DELETION_FAILED, an error that this broker never returns
+DescribeGroups  A missing group, or a group of the consumer protocol (KIP-848), has the state Dead without an error;
+                from v6 on it gets GROUP_ID_NOT_FOUND. Members' metadata is shown only while the group is Stable,
+                their assignments always.
+ListGroups      v4 may filter by state (KIP-518), v5 by type: `classic` or `consumer` (KIP-848).
+DeleteGroups    The errors are NON_EMPTY_GROUP and GROUP_ID_NOT_FOUND. The deletion is durable before the response.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def describe(context: RequestContext, request: DescribeGroupsRequest) -> Describ
 
 
 def _describe(context: RequestContext, group_id: str, *, with_operations: bool) -> DescribedGroup:
-    """Return a group's description; if `with_operations`, it includes the client's authorized operations."""
+    """Return a group's description. If `with_operations`, it includes the client's authorized operations."""
     if not allows(context, DESCRIBE, GROUP, group_id):
         return DescribedGroup(group_id=group_id, error_code=_DENIED)
     groups = context.broker.groups

@@ -1,13 +1,13 @@
-"""JoinGroup 0-9, SyncGroup 0-5, Heartbeat 0-4, LeaveGroup 0-5: membership in groups of the classic protocol.
+"""Handle JoinGroup 0-9, SyncGroup 0-5, Heartbeat 0-4 and LeaveGroup 0-5: membership in groups of the classic protocol.
 
-    JoinGroup   v1 rebalance timeout · v4 the first response is MEMBER_ID_REQUIRED with an id (KIP-394) · v5 static
-                members (KIP-345) · v7 protocol type in the response · v9 skip_assignment (KIP-814)
-    SyncGroup   v3 static members · v5 checks protocol type and name, which are required (KIP-559)
-    LeaveGroup  v0-2 one member, with one result for the request · v3 several members, each with its own result.
-                Administrators also use it to remove members of groups of the consumer protocol
+    JoinGroup   v1 has a rebalance timeout. In v4 the first response is MEMBER_ID_REQUIRED with an id (KIP-394). v5 has
+                static members (KIP-345). v7 returns the protocol type. v9 returns skip_assignment (KIP-814).
+    SyncGroup   v3 has static members. v5 requires protocol type and name, and checks them (KIP-559).
+    LeaveGroup  v0-2 remove one member. v3 removes several members, each with its own result; administrators use it
+                for groups of the consumer protocol, too.
 
-JoinGroup and SyncGroup wait for other members, but no thread waits: the responses are Deferred. In a group of the
-consumer protocol (KIP-848) they do not wait for other members, and the broker computes the assignment.
+JoinGroup and SyncGroup may wait for other members, but no thread waits: the responses are Deferred. In a group of the
+consumer protocol (KIP-848) they do not wait, since the broker computes the assignment.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PROTOCOL_NEEDED_SINCE: Final = 5
 
 
 def needs_blocking(context: RequestContext, request: JoinGroupRequest) -> bool:
-    """Return whether the group uses the consumer protocol (KIP-848), in which the broker computes an assignment at a
+    """Return whether the group uses the consumer protocol (KIP-848): then the broker computes an assignment at a
     join."""
     return context.broker.groups.is_of_newer_protocol(request.group_id)
 

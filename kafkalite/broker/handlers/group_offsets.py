@@ -1,14 +1,20 @@
-"""OffsetCommit 2-10, OffsetFetch 1-10, OffsetDelete 0: commit, fetch and delete a group's offsets.
+"""Handle OffsetCommit 2-10, OffsetFetch 1-10 and OffsetDelete 0: commit, fetch and delete a group's offsets.
 
-    OffsetCommit  v2-4 the client sets the retention · v6 leader epoch · v7 static members · v9 member epochs (KIP-848);
-                  a commit with a generation to a missing group gets GROUP_ID_NOT_FOUND (before: ILLEGAL_GENERATION) ·
-                  v10 topics by id, UNKNOWN_TOPIC_ID
-    OffsetFetch   null topics mean all committed offsets, an empty list means none (v1 has no null) · v2 has an error
-                  for the whole request, v1 only one per partition · v7 require_stable (UNSTABLE_OFFSET_COMMIT while a
-                  transaction may replace an offset, KIP-447) · v8 several groups, each with its error · v9 member id
-                  and epoch (KIP-848) · v10 topics by id; "all" then leaves out deleted topics, which have no id
+    OffsetCommit  v2-4   has a retention time, set by the client
+                  v6     has leader epochs
+                  v7     has static members
+                  v9     has member epochs (KIP-848). A commit with a generation to a missing group gets
+                         GROUP_ID_NOT_FOUND instead of ILLEGAL_GENERATION
+                  v10    names topics by id; an unknown id gets UNKNOWN_TOPIC_ID
+    OffsetFetch   v1     has errors per partition, and cannot request all offsets
+                  v2     has an error for the whole request. Null topics request all committed offsets, an empty list
+                         requests none
+                  v7     has require_stable: UNSTABLE_OFFSET_COMMIT while a transaction may replace an offset (KIP-447)
+                  v8     has several groups, each with its error
+                  v9     has member id and epoch (KIP-848)
+                  v10    names topics by id. A request for all offsets leaves out deleted topics, which have no id
 
-A commit is durable before the response. The topics in a response are in the order of the request. As in Kafka, a
+A commit is durable before the response. The topics of a response are in the order of the request. As in Kafka, a
 committed offset is returned even if it is outside the log.
 """
 
@@ -104,8 +110,10 @@ def commit(context: RequestContext, request: OffsetCommitRequest) -> Deferred[Of
 
 
 def merged(denied: list[int], codes: list[int]) -> list[int]:
-    """Return the codes of all partitions of a commit. `denied` has a code for each partition; its 0s are replaced by
-    the next of `codes`."""
+    """Return the codes of all partitions of a commit, in the order of the request.
+
+    `denied` has a code for each partition, 0 for an allowed one. `codes` has the results of the allowed partitions.
+    """
     found = iter(codes)
     return [code or next(found) for code in denied]
 
@@ -151,7 +159,9 @@ def fetch(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchRe
 def _of_one_coordinator(context: RequestContext, group_id: str, fetch: Callable[[], T]) -> T:
     """Return the result of `fetch`, computed within one leader epoch of the group's partition.
 
-    When the epoch ends, this broker forgets the group. A forgotten group must not look like a group without commits."""
+    This broker forgets a group when the epoch ends. Without this check a forgotten group would look like a group
+    without commits.
+    """
     groups = context.broker.groups
     while True:
         home = groups.shards.home_of(group_id)
@@ -198,8 +208,7 @@ def _fetch_group(
 
 
 def _asked(context: RequestContext, group: OffsetFetchRequestGroup) -> list[tuple[str | None, bytes, list[int]]]:
-    """Return (topic, topic id, partitions) as requested; if the requested topics are null, all that have committed
-    offsets.
+    """Return (topic, topic id, partitions) of each requested topic. Null topics mean all topics with committed offsets.
 
     In a request by name the id is zero. In a request by id the name is None if no topic has this id.
     """
@@ -217,7 +226,7 @@ def _asked(context: RequestContext, group: OffsetFetchRequestGroup) -> list[tupl
 
 
 def _all_committed(context: RequestContext, group_id: str) -> list[tuple[str, list[int]]]:
-    """Return (topic, partitions) with committed offsets, for the topics that the client may describe."""
+    """Return (topic, partitions with committed offsets) for each topic that the client may describe."""
     committed = context.broker.groups.offsets.committed_partitions(group_id)
     return [
         (name, numbers) for name, numbers in checkpointed(committed.items()) if allows(context, DESCRIBE, TOPIC, name)

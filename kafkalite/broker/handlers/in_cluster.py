@@ -1,14 +1,14 @@
-"""Metadata 0-13, DescribeCluster 0-2 and ApiVersions 0-5 of a broker in a cluster.
+"""Handle Metadata 0-13, DescribeCluster 0-2 and ApiVersions 0-5 of a broker in a cluster.
 
-Each request is answered from one metadata image. The response has the registered brokers that are not fenced, with
-their address on the client's listener; brokers without this listener are left out. If a partition's leader has no such
-address, the error is LEADER_NOT_AVAILABLE; from v6 on it is LISTENER_NOT_FOUND if the leader is registered. Any live
-broker may be reported as the controller, since each one forwards admin requests.
+Each response is computed from one metadata image. The brokers in it are those that are not fenced and have an address
+on the client's listener. Any of them may be reported as the controller, since each broker forwards admin requests. If a
+partition's leader has no such address, the error is LEADER_NOT_AVAILABLE; from v6 on it is LISTENER_NOT_FOUND if the
+leader is registered.
 
-If a client asks for a missing topic that it may create, the broker asks the controller to create it. The client gets an
-error and retries. A list of all topics leaves out those that the client may not describe.
+If a client requests a missing topic that it may create, the broker asks the controller to create the topic. The client
+gets an error and retries. A list of all topics leaves out the topics that the client may not describe.
 
-Source: KRaftMetadataCache and AuthHelper of Kafka 4.1.
+DescribeTopicPartitions is handled here, too. Source: KRaftMetadataCache and AuthHelper of Kafka 4.1.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _NULL_NAMES_SINCE: Final = 12
 
 
 class View:
-    """A metadata image with the addresses that clients of one listener get."""
+    """A metadata image as the clients of one listener see it."""
 
     def __init__(self, image: Image, listener: str) -> None:
         self.image = image
@@ -104,7 +104,7 @@ class View:
 
 
 def view_of(context: RequestContext) -> View:
-    """Return the current cluster as this client sees it."""
+    """Return the current metadata image with the addresses of this client's listener."""
     assert context.broker.member is not None, "served in a cluster alone"
     return View(context.broker.member.image, context.endpoint.name)
 
@@ -145,7 +145,7 @@ def _topics(context: RequestContext, request: MetadataRequest, view: View) -> li
 
 
 def _ask_for(context: RequestContext, found: list[MetadataResponseTopic]) -> None:
-    """Ask the controller to create missing topics that the client may create; the client retries."""
+    """Ask the controller to create the missing topics that the client may create. The client retries later."""
     missing = []
     for each in checkpointed(found):
         if each.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not each.name:
@@ -219,7 +219,7 @@ def _partition(view: View, index: int, partition: PartitionState, version: int) 
 def describe_topic_partitions(
     context: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
-    """Handle DescribeTopicPartitions as a standalone broker does, with eligible leader replicas (KIP-966)."""
+    """Handle DescribeTopicPartitions as a standalone broker does, but with eligible leader replicas (KIP-966)."""
     view = view_of(context)
 
     def describe(name: str, start: int, room: int) -> tuple[bytes, pages.Described] | None:
@@ -319,7 +319,7 @@ def versions_answer(
 
 
 def _api_keys(member: Member, *, telemetry: bool) -> list[ApiVersion]:
-    """Return the served APIs, each with its versions; a forwarded API has the versions that the controller supports,
+    """Return the served APIs with their versions. A forwarded API has only the versions that the controller supports,
     too."""
     controller = member.controller_apis
     keys = []

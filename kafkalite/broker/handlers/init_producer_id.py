@@ -1,10 +1,11 @@
-"""InitProducerId 0-5: allocate a producer id; for a transactional id, return its producer id and fence the older
-producer.
+"""Handle InitProducerId 0-5: allocate a producer id.
 
-Without a transactional id every request gets a new producer id with epoch 0, even if the request has an old producer id
-and epoch (v3, KIP-360). `kafkalite.broker.coordinator.transaction_rules` has the rules for transactional ids.
+    without transactional id   a new producer id with epoch 0, even if the request has an old producer id and epoch
+                               (v3, KIP-360)
+    with transactional id      the producer id of this transactional id; older producers with the same id are fenced
+                               (`kafkalite.broker.coordinator.transaction_rules`)
 
-    v0-3    return INVALID_PRODUCER_EPOCH where v4 returns PRODUCER_FENCED (KIP-588)
+v0-3 return INVALID_PRODUCER_EPOCH where v4 returns PRODUCER_FENCED (KIP-588).
 
 Thread rule: runs on the I/O pool, since a new block of ids waits for the disk.
 """

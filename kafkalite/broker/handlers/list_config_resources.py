@@ -1,8 +1,8 @@
-"""ListConfigResources 0-1: list the names of resources that DescribeConfigs describes.
+"""Handle ListConfigResources 0-1: list the names of resources that DescribeConfigs describes.
 
-Version 0 is the older API ListClientMetricsResources, which lists client metrics only. Version 1 lists the requested
-types, or all types if no type is requested. An unknown type gets UNSUPPORTED_VERSION. Only groups with their own
-settings are listed.
+Version 0 is the older API ListClientMetricsResources, which lists client metrics subscriptions only. Version 1 lists
+the requested types, or all types if the request names none. An unknown type gets UNSUPPORTED_VERSION. Only groups with
+their own settings are listed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def handle(context: RequestContext, request: ListConfigResourcesRequest) -> List
 def listed(
     version: int, request: ListConfigResourcesRequest, names: Callable[[int], Iterable[str]]
 ) -> ListConfigResourcesResponse:
-    """Return the response; `names` returns the names of a type's resources."""
+    """Return the response. The function `names` returns the names of all resources of a type."""
     older = version < _TYPES_SINCE
     wanted = frozenset({CLIENT_METRICS} if older else request.resource_types) or _KNOWN
     if not wanted <= _KNOWN:

@@ -1,19 +1,21 @@
-"""ListOffsets 1-11: return the first or last offset of partitions, or the first offset at or after a timestamp.
+"""Handle ListOffsets 1-11: return the first or last offset of partitions, or the first offset at or after a timestamp.
 
     -1 latest (v1)                the readable end: high watermark, or the last stable offset for read_committed (v2)
     -2 earliest (v1)              the log start offset
     -3 max timestamp (v7)         the record's offset and timestamp; as in Kafka, none if it is above the readable end
     -4 earliest local (v8)        the log start offset, since there is no tiered storage
-    -5 latest tiered (v9)         offset -1: there is no tiered storage
+    -5 latest tiered (v9)         offset -1, since there is no tiered storage
     -6 earliest to upload (v11)   offset -1, for the same reason
     >= 0 a timestamp in ms        the first record (not batch) at or after this time, below the readable end
 
-A request with a replica id other than -1 (a follower's) gets the log end offset. In a cluster a consumer gets
-OFFSET_NOT_AVAILABLE for the latest offset until the high watermark has reached the leader's epoch (KIP-207).
+If no record is found, the offset is -1 without an error. An unknown special timestamp, or one that the request's
+version does not support, gets UNSUPPORTED_VERSION. A partition that is named twice gets one result, INVALID_REQUEST.
 
-Special timestamps that are unknown, or that only later versions than the request's support, get UNSUPPORTED_VERSION. A
-partition that is named twice gets one result, INVALID_REQUEST. If nothing is found, the offset is -1 without an error.
-Look-ups by time read batches, so they block.
+A request with a replica id other than -1, from a follower, gets the log end offset as the latest offset. In a cluster a
+consumer gets OFFSET_NOT_AVAILABLE for the latest offset until the high watermark has reached the leader's epoch
+(KIP-207).
+
+Thread rule: look-ups by time read batches, so they run on the I/O pool.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ _SINCE: Final = {
 
 
 def needs_blocking(context: RequestContext, request: ListOffsetsRequest) -> bool:
-    """Return whether a log has to be searched, or a log's last stable offset has to be loaded first."""
+    """Return whether the request reads the disk: to search a log by time, or to load a log's last stable offset."""
     committed = request.isolation_level == READ_COMMITTED
     return any(
         partition.timestamp >= 0
@@ -106,7 +108,7 @@ def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsR
 
 
 class _Reader(NamedTuple):
-    """The kind of client that sent the request."""
+    """The client that sent the request: a consumer with its isolation level, or a follower."""
 
     replica_id: int
     """-1 for a consumer."""
@@ -146,8 +148,10 @@ def _partition(
 
 
 def _look_up(log: PartitionLog, timestamp: int, reader: _Reader) -> tuple[int, int, int]:
-    """Return (timestamp, offset, leader epoch); a value that does not exist is -1. Raise OFFSET_NOT_AVAILABLE if the
-    result is not known yet."""
+    """Return (timestamp, offset, leader epoch), with -1 for a value that does not exist.
+
+    Raise OFFSET_NOT_AVAILABLE if a new leader cannot know the result yet.
+    """
     if timestamp in (OFFSET_EARLIEST, OFFSET_EARLIEST_LOCAL):
         start = log.log_start_offset
         return -1, start, log.epoch_at(start)

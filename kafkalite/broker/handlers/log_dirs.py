@@ -1,10 +1,10 @@
-"""DescribeLogDirs 1-5, AlterReplicaLogDirs 1-2: describe the data directory; refuse to move partitions out of it.
+"""Handle DescribeLogDirs 1-5 and AlterReplicaLogDirs 1-2 for the one data directory.
 
-    DescribeLogDirs       returns sizes of partitions, size and free space of the file system (v4), whether the
-                          directory is cordoned (v5). Null topics mean all; topics and partitions that do not exist here
-                          are left out, as in Kafka
-    AlterReplicaLogDirs   there is one directory: a move to it succeeds without effect, any other path gets
-                          LOG_DIR_NOT_FOUND. A cordoned directory accepts no moves
+    DescribeLogDirs       returns the partitions' sizes, size and free space of the file system (v4), and whether the
+                          directory is cordoned (v5). Null topics mean all topics. As in Kafka, missing topics and
+                          partitions are left out.
+    AlterReplicaLogDirs   moves nothing. A move to the data directory succeeds without effect, unless the directory is
+                          cordoned: INVALID_REPLICA_ASSIGNMENT. Any other path gets LOG_DIR_NOT_FOUND.
 
 Source: ReplicaManager.alterReplicaLogDirs and describeLogDirs of Kafka 4.4.
 """

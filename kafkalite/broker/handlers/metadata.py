@@ -1,4 +1,4 @@
-"""Metadata 0-13: list brokers, topics and partitions, and create missing topics (auto-creation, KIP-361).
+"""Handle Metadata 0-13: list brokers, topics and partitions, and create missing topics (auto-creation, KIP-361).
 
     v0      an empty list means all topics; from v1 on null means all, and an empty list means none
     v4      the request may forbid auto-creation; before v4 it is always allowed
@@ -7,13 +7,13 @@
 
 A missing topic is created before the response, so that a client can write to it at once. (Kafka responds with
 UNKNOWN_TOPIC_OR_PARTITION, and clients retry.) The first request after a topic's deletion gets Kafka's error, so that a
-client that waits for the deletion sees it; the next one finds the new topic. Creation blocks, so `needs_blocking` sends
-such requests to the I/O pool; all others are served on the network worker.
+client that waits for the deletion sees it. The next request finds the new topic. Internal topics are not created.
 
-An offline partition has no leader, as in Kafka. Internal topics are never created here.
+An offline partition has no leader, as in Kafka. A list of all topics leaves out the topics that the client may not
+describe. If a request names such a topic, its error is TOPIC_AUTHORIZATION_FAILED. The response then has no id for a
+topic requested by name, and no name for a topic requested by id.
 
-A list of all topics leaves out those that the client may not describe. If the request names such a topic, the topic
-gets TOPIC_AUTHORIZATION_FAILED: a request by name does not learn the id, and a request by id does not learn the name.
+Thread rule: a request that creates topics runs on the I/O pool. All other requests run on the network worker.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ with 10,000 partitions creates no objects for partitions. Rows are never changed
 
 
 def needs_blocking(context: RequestContext, request: MetadataRequest) -> bool:
-    """Return whether a topic has to be created first."""
+    """Return whether the request creates a topic, which waits for the disk."""
     topics = context.broker.logs.topics
     if not _may_create(context, request):
         return False
@@ -97,7 +97,7 @@ def handle(context: RequestContext, request: MetadataRequest) -> MetadataRespons
 
 
 def this_broker(context: RequestContext) -> MetadataResponseBroker:
-    """Return the only broker, with its address on the client's listener."""
+    """Return the response's entry for this broker, the only one, with its address on the client's listener."""
     endpoint = context.endpoint
     cluster = context.broker.cluster
     return MetadataResponseBroker(node_id=cluster.node_id, host=endpoint.host, port=endpoint.port, rack=cluster.rack)
@@ -140,7 +140,8 @@ def _may_create(context: RequestContext, request: MetadataRequest) -> bool:
 
 
 def _asked(context: RequestContext, request: MetadataRequest) -> list[Topic | MetadataResponseTopic]:
-    """Return the topics to describe, or their error entries, without duplicates and in the order of the request."""
+    """Return the requested topics without duplicates, in the order of the request; for a failed topic its error
+    entry."""
     if request.topics is None or (not request.topics and context.api_version < _NULL_TOPICS_SINCE):
         every = context.broker.logs.topics.values()
         return [topic for topic in checkpointed(every) if may_describe(context, topic.name, probe=True)]
@@ -186,12 +187,12 @@ def _find(context: RequestContext, item: MetadataRequestTopic, *, may_create: bo
 
 
 def may_describe(context: RequestContext, name: str, *, probe: bool = False) -> bool:
-    """Return whether the client may describe a topic of this name, whether or not it exists."""
+    """Return whether the client may describe a topic of this name. The topic need not exist."""
     return allows(context, DESCRIBE, TOPIC, name, probe=probe)
 
 
 def may_make(context: RequestContext, name: str) -> bool:
-    """Return whether the client may create this topic by auto-creation."""
+    """Return whether the client may create a topic of this name by auto-creation."""
     return allows(context, CREATE, CLUSTER, probe=True) or allows(context, CREATE, TOPIC, name)
 
 
@@ -215,8 +216,11 @@ def _create(context: RequestContext, name: str) -> Topic:
 def _answer(
     context: RequestContext, item: Topic | MetadataResponseTopic, *, with_operations: bool
 ) -> MetadataResponseTopic:
-    """Return a topic's entry. If `with_operations`, the entry has the client's authorized operations, even for a
-    missing topic that is requested by name."""
+    """Return the response's entry for a topic.
+
+    If `with_operations`, the entry has the client's authorized operations, even for a missing topic that is requested
+    by name.
+    """
     if isinstance(item, MetadataResponseTopic):
         if with_operations and item.name and item.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             item.topic_authorized_operations = operations(context, TOPIC, item.name)

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch 2-4: return the end offset of a leader epoch, so that a consumer detects truncation (KIP-320).
+"""Handle OffsetForLeaderEpoch 2-4: return a leader epoch's end offset, so that consumers detect truncation (KIP-320).
 
 Each partition has its own leader epoch; a standalone broker raises it only at an unclean start. The current epoch ends
 at the log end. For an epoch that the log does not know, epoch and offset are -1. librdkafka supports only v2.

@@ -1,15 +1,15 @@
-"""List the permissions that each API checks, and check them for handlers.
+"""List the permissions that each API needs, and check them for handlers.
 
-A row of the table has the (operation, resource type) pairs that an API may check. If the first check of an API is on
-the cluster, that check is the row's `gate`: dispatch checks it before the handler runs, and responds with
-CLUSTER_AUTHORIZATION_FAILED for the whole request. Handlers make all other checks through `allows`, which asserts that
-the row has them. Produce and Fetch are checked in C (native AccessView), by the rows here.
+A row of the table has the pairs (operation, resource type) that an API may check. Handlers check permissions through
+`allows`, which asserts that the API's row has the pair. Some APIs need a permission on the cluster for the whole
+request, the row's `gate`. Dispatch checks the gate before it calls the handler, and responds with
+CLUSTER_AUTHORIZATION_FAILED.
 
     denied      topic 29, group 30, cluster 31, transactional id 53 (CODES)
 
 A name is checked before it is looked up, so that a denial does not show whether the resource exists. Lists of all
-resources leave out those that the client may not describe. Without an authorizer every client may do everything, and
-nothing is checked.
+resources leave out the resources that the client may not describe. Without an authorizer nothing is checked, and every
+client may do everything. Produce and Fetch are checked in C (native AccessView), by the rows of this table.
 
 Source: KafkaApis, ControllerApis, AclApis and ConfigHelper of Kafka 4.1.
 """
@@ -51,7 +51,7 @@ Question = tuple[AclOperation, ResourceType]
 
 
 class Permissions(NamedTuple):
-    """A row: the checks that an API may make, and its gate."""
+    """A row of the table: the checks that an API may make, and the API's gate."""
 
     questions: frozenset[Question]
     gate: AclOperation | None = None
@@ -149,8 +149,10 @@ def allows(
     *,
     probe: bool = False,
 ) -> bool:
-    """Return whether the client may do an operation. With `probe` a denial is not logged, since the client does not
-    attempt the operation."""
+    """Return whether the client may do an operation on a resource.
+
+    With `probe` a denial is not logged, since the client does not attempt the operation.
+    """
     authorizer = context.broker.authorizer
     if authorizer is None:
         return True
@@ -162,29 +164,29 @@ def allows(
 
 
 def check(context: RequestContext, operation: AclOperation, kind: ResourceType, name: str = CLUSTER_NAME) -> None:
-    """Raise the KafkaError of CODES unless the client may do the operation."""
+    """Raise an authorization error (CODES) unless the client may do the operation."""
     if not allows(context, operation, kind, name):
         raise refusal(kind)
 
 
 def refusal(kind: ResourceType) -> KafkaError:
-    """Return the error for a denial on this type of resource; it contains no resource name."""
+    """Return the authorization error for a resource of this type. The error contains no resource name."""
     return error_for(CODES[kind])
 
 
 def allowed_names(
     context: RequestContext, operation: AclOperation, kind: ResourceType, names: Iterable[str], *, probe: bool = False
 ) -> frozenset[str]:
-    """Return the names of the resources on which the client may do the operation; each name is checked once."""
+    """Return those of the names on which the client may do the operation. Each name is checked once."""
     if context.broker.authorizer is None:
         return frozenset(names)
     return frozenset(name for name in checkpointed(set(names)) if allows(context, operation, kind, name, probe=probe))
 
 
 def describer(context: RequestContext, kind: ResourceType) -> Callable[[frozenset[str]], frozenset[str]] | None:
-    """Return a function that filters names by the client's permission to describe them; None without an authorizer.
+    """Return a function that keeps only the names that the client may describe; None without an authorizer.
 
-    Use the returned function for work that continues after the request: it keeps no reference to the connection.
+    The function keeps no reference to the connection, so work that continues after the request can call it.
     """
     authorizer = context.broker.authorizer
     if authorizer is None:
@@ -219,13 +221,13 @@ def operations(context: RequestContext, kind: ResourceType, name: str = CLUSTER_
 
 
 def cluster_operations(context: RequestContext) -> int:
-    """Return the bit field of the client's authorized operations on the cluster; 0 if the client may not describe
-    it."""
+    """Return the bit field of the client's authorized operations on the cluster; 0 if it may not describe the
+    cluster."""
     return operations(context, CLUSTER) if allows(context, DESCRIBE, CLUSTER) else 0
 
 
 def refused(context: RequestContext, request: Any) -> Any:
-    """Return the error response if the client may not pass the API's gate, or None."""
+    """Return the error response if the client lacks the permission of the API's gate; else None."""
     row = PERMISSIONS[context.api_key]
     if row.gate is None or allows(context, row.gate, CLUSTER):
         return None
@@ -236,7 +238,7 @@ def refused(context: RequestContext, request: Any) -> Any:
 
 
 def closed_gate(api_key: int) -> Any:
-    """Return the response of an API whose gate the client may not pass."""
+    """Return the error response of an API for a client that lacks the permission of its gate."""
     known = api.APIS[api_key]
     make = getattr(import_module(f"kafkalite.wire.protocol.messages.{known.module}"), f"{known.name}Response")
     response = make(error_code=CODES[CLUSTER])

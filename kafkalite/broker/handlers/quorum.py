@@ -1,15 +1,14 @@
-"""DescribeQuorum 0-2, UnregisterBroker 0 of a standalone broker.
+"""Handle DescribeQuorum 0-2 and UnregisterBroker 0 of a standalone broker, which is the quorum's only voter.
 
-The broker is the quorum's only voter, and the journal is its metadata log. The high watermark is the number of changes
-in the journal; a start may compact the journal, which lowers the number. The leader epoch rises with each unclean
-start.
+DescribeQuorum describes the broker's journal as the metadata log. The high watermark is the number of changes in the
+journal. A start may compact the journal, which lowers the number. The leader epoch rises with each unclean start.
 
     v1   has the times of a replica's last fetch and of its last catch-up; for the leader, the current time
-    v2   has error messages, ids of data directories, and voters' addresses: the listener of the request
+    v2   has error messages, ids of data directories, and the voters' addresses on the request's listener
 
-UnregisterBroker removes a broker until it registers again. This broker is its own controller and would register again
-at once, so nothing changes; no other broker is registered. (A single Apache Kafka node serves no client until it
-restarts.)
+UnregisterBroker succeeds for this broker without effect. (A removed broker is back when it registers again, and this
+broker would do so at once.) Any other broker gets BROKER_ID_NOT_REGISTERED. A single Apache Kafka node, in contrast,
+serves no client until it restarts.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ def describe(context: RequestContext, request: DescribeQuorumRequest) -> Describ
 
 
 def _unknown(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-    """Return the error for requests about other partitions than the metadata log."""
+    """Return the error response for a request that names partitions other than the metadata log."""
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return DescribeQuorumResponse(
         topics=[

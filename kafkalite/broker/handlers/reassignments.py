@@ -1,8 +1,12 @@
-"""AlterPartitionReassignments 0-1, ListPartitionReassignments 0 of a standalone broker, which never moves a partition.
+"""Handle AlterPartitionReassignments 0-1 and ListPartitionReassignments 0 of a standalone broker.
 
-A reassignment to this broker succeeds without effect. Any other list of brokers gets INVALID_REPLICA_ASSIGNMENT. No
-list (a cancellation) gets NO_REASSIGNMENT_IN_PROGRESS. The APIs exist because tools call them:
-kafka-reassign-partitions and `kafka-topics --describe`.
+The broker never moves a partition. The APIs exist because kafka-reassign-partitions and `kafka-topics --describe` call
+them.
+
+    requested replicas        result
+    this broker               success without effect
+    any other list            INVALID_REPLICA_ASSIGNMENT
+    no list (a cancellation)  NO_REASSIGNMENT_IN_PROGRESS
 
 Source: ReplicationControlManager of Kafka 4.1.
 """

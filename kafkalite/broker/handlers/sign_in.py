@@ -1,19 +1,25 @@
-"""SaslHandshake 0-1 and SaslAuthenticate 0-2: authenticate the clients of a listener with SASL.
+"""Handle SaslHandshake 0-1 and SaslAuthenticate 0-2: authenticate the clients of a listener with SASL.
 
     START ─ApiVersions─▶ EXPECT_HANDSHAKE ─SaslHandshake─▶ TOKENS ─the mechanism's last token─▶ OPEN
       └───────────────────SaslHandshake──────────────────▶   ▲                                   │
                                                              └── SaslHandshake, in a session ────┘
 
-    START             ApiVersions 0-5; after an error (unknown version, bad client name) the client may try again
-    EXPECT_HANDSHAKE  only SaslHandshake, as in START. A mechanism that is not enabled gets error 33 with the
-                      enabled ones, then the connection is closed
-    TOKENS            SaslAuthenticate, or, after SaslHandshake 0, only length-prefixed tokens. A refusal is error 58,
-                      after a delay, then the connection is closed; any other request is error 34 and a close
-    OPEN              requests. A client whose session has a limit (KIP-368) re-authenticates, as the same user with the
-                      same mechanism; after the session has expired nothing else is served
+    state of a connection   accepted requests
+    START                   ApiVersions and SaslHandshake. After an ApiVersions error (unknown version, bad client name)
+                            the connection stays in START, and the client may try again.
+    EXPECT_HANDSHAKE        SaslHandshake. A mechanism that is not enabled gets UNSUPPORTED_SASL_MECHANISM (33), with
+                            the list of enabled mechanisms.
+    TOKENS                  SaslAuthenticate. After SaslHandshake 0 the client sends length-prefixed tokens instead. A
+                            refused client gets SASL_AUTHENTICATION_FAILED (58) after a delay; any other request gets
+                            ILLEGAL_SASL_STATE (34).
+    OPEN                    All requests. If the session has a limit (KIP-368), the client re-authenticates as the same
+                            user with the same mechanism. After the session has expired, any request except
+                            SaslHandshake closes the connection.
 
-The client gets the same error for every reason of a refusal; only the broker's log has the reason. Slow steps run on
-the I/O pool, a few at a time. Thread rule: the connection's worker, except `_respond`.
+The connection is closed after each of these SASL errors, and at once after any other request. The error 58 has the same
+text for every reason; only the broker's log has the reason.
+
+Thread rule: the connection's worker. Slow authentication steps run on the I/O pool, a few at a time (`_step_there`).
 """
 
 from __future__ import annotations
@@ -69,7 +75,7 @@ class Outcome(StrEnum):
 
 
 class SignInCount(NamedTuple):
-    """The key by which finished exchanges are counted."""
+    """The key of a counter of finished authentication exchanges."""
 
     mechanism: str
     """The mechanism's name; "" if the client has not chosen an enabled one."""
@@ -86,7 +92,7 @@ class State(Enum):
 
 
 class SignIns:
-    """The state that the connections of one listener share."""
+    """The authentication state that all connections of one listener share."""
 
     def __init__(
         self,
@@ -114,7 +120,7 @@ class SignIns:
         self._lanes = itertools.cycle([(listener, number) for number in range(LONG_STEPS_MAX)])
 
     def use_cluster(self, member: Member) -> None:
-        """Report the APIs of a broker in a cluster from now on."""
+        """Return the APIs of a broker in a cluster in ApiVersions responses from now on."""
         self._member = member
 
     def versions(self, version: int, request: ApiVersionsRequest) -> ApiVersionsResponse:
@@ -127,7 +133,7 @@ class SignIns:
         return versions_answer(self._member, version, request, self._identity, telemetry=self._telemetry)
 
     def start(self) -> None:
-        """Start background work, such as fetching the keys of bearer tokens. ConfigError."""
+        """Start background work, such as fetching the keys of bearer tokens. ConfigError if the work cannot start."""
         self.listener.start()
 
     def stop(self) -> None:
@@ -135,7 +141,7 @@ class SignIns:
         self.listener.stop()
 
     def begin(self, connection: SaslConnection) -> SignIn:
-        """Return the authentication state of a new connection."""
+        """Return the new authentication state of a new connection."""
         return SignIn(self, connection)
 
     def counts(self) -> dict[SignInCount, int]:
@@ -154,12 +160,13 @@ class SignIns:
             self.expired_count += 1
 
     def next_lane(self) -> object:
-        """Return the next queue number for the I/O pool, which runs the steps with one number in order."""
+        """Return the key of the next of LONG_STEPS_MAX queues. The I/O pool runs the steps of one queue one after
+        another."""
         return next(self._lanes)
 
 
 class SignIn:
-    """The authentication state of one connection, as drawn in the module's docstring."""
+    """The authentication state of one connection, as in the drawing at the top of the module."""
 
     def __init__(self, shared: SignIns, connection: SaslConnection) -> None:
         self._shared = shared
@@ -173,12 +180,15 @@ class SignIn:
         self._began = -math.inf
 
     def may_begin_again(self) -> bool:
-        """Return whether an authenticated client may re-authenticate with a SaslHandshake now."""
+        """Return whether an authenticated client may re-authenticate now: its session has a limit, and AGAIN_S_MIN is
+        over."""
         return self._session_ends and self._shared.clock.monotonic() - self._began >= AGAIN_S_MIN
 
     def request(self, key: int, version: int, correlation_id: int, body: bytes) -> bytes | None:
-        """Handle a request before authentication; return the response frame, or None if no response is sent or the
-        response follows later."""
+        """Handle a request of a client that is not authenticated, or that re-authenticates.
+
+        Return the response frame. None: there is no response, or it follows later.
+        """
         connection = self._connection
         if self._state is State.OPEN:
             if key != api.SASL_HANDSHAKE or not self.may_begin_again():
@@ -206,7 +216,7 @@ class SignIn:
         return None
 
     def token(self, raw: bytes) -> bytes | None:
-        """Handle a raw token frame, after SaslHandshake 0."""
+        """Handle a token without a request header, which a client sends after SaslHandshake 0."""
         return self._step(raw, None, _RAW, 0)
 
     def close(self) -> None:
@@ -214,7 +224,7 @@ class SignIn:
         self._server = None
 
     def count_failure(self, outcome: str) -> None:
-        """Count a failed exchange; `outcome` is the reason why the connection is closed."""
+        """Count a failed exchange; `outcome` is the value of an Outcome."""
         self._count(Outcome(outcome))
 
     def _count(self, outcome: Outcome) -> None:
@@ -278,7 +288,7 @@ class SignIn:
         correlation_id: int,
         answer: Answer,
     ) -> None:
-        """Run an authentication step on the I/O pool; pass the outcome to the worker."""
+        """Run a slow authentication step on the I/O pool, and post its outcome to the connection's worker."""
         outcome = _respond(server, token)
         self._connection.post(lambda: self._go_on(outcome, row, version, correlation_id, answer))
 
@@ -321,8 +331,10 @@ class SignIn:
         )
 
     def _lifetime_ms(self, server: MechanismServer) -> int:
-        """Return the session lifetime in ms, as Kafka's brokers compute it (0: no limit); note whether the session has
-        a limit."""
+        """Return the session lifetime in ms as Kafka's brokers compute it, 0 without a limit.
+
+        Set `_session_ends` to whether the session has a limit.
+        """
         limit = self._shared.listener.session_ms_max(server.mechanism)
         ends = [] if limit == 0 else [limit]
         if server.expires_ms is not None:
@@ -359,12 +371,14 @@ def _respond(server: MechanismServer, token: bytes) -> bytes | Refused:
 
 
 def handshake(_context: RequestContext, _request: SaslHandshakeRequest) -> SaslHandshakeResponse:
-    """Refuse: the listener has no SASL, or the client is authenticated already."""
+    """Refuse SaslHandshake outside an authentication: the listener has no SASL, or the client is already
+    authenticated."""
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
 
 
 def authenticate(_context: RequestContext, _request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
-    """Refuse: the listener has no SASL, or the client is authenticated already."""
+    """Refuse SaslAuthenticate outside an authentication: the listener has no SASL, or the client is already
+    authenticated."""
     return SaslAuthenticateResponse(
         error_code=ErrorCode.ILLEGAL_SASL_STATE,
         error_message="unexpected SaslAuthenticate: the listener has no SASL, or the client is already authenticated",

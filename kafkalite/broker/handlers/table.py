@@ -1,16 +1,15 @@
-"""List the APIs that this broker serves: key, versions, handler, and whether it may block. ApiVersions reports the
-list.
+"""List the APIs that this broker serves: key, versions, handler, and whether a request may block.
 
-`advertised` is the first version that ApiVersions reports, `oldest` the first version that is served. They differ only
-for Produce. librdkafka before 2.11.1 disables compression unless the range begins at 0 (KAFKA-18659), but Kafka 4 and
-this broker refuse versions 0 to 2. The connection serves Produce and Fetch in C, and gets their rows from
-`native_apis`.
+ApiVersions reports the list. `oldest` is the first version that is served, `advertised` the first version that
+ApiVersions reports. The two differ only for Produce: this broker refuses versions 0 to 2, as Kafka 4 does, but
+librdkafka before 2.11.1 disables compression unless the range begins at 0 (KAFKA-18659). Produce and Fetch have no
+handler here: the connection serves them in C (`native_apis`).
 
-For each API, a function of (context, request) decides whether a request may block: `never`, `always`, or one in the
-handler's module. Handlers are imported at their first call, so that a start loads none of them.
+Each API has a function of (context, request) that returns whether a request may block: `never`, `always`, or a function
+in the handler's module. Handlers are imported at their first call, so that a start of the broker loads none of them.
 
-Thread rule: immutable, except for functions that a LazyFunction has loaded; two threads may both load one, with the
-same result.
+Thread rule: immutable, except for the functions that a LazyFunction loads. Two threads may load the same function, with
+the same result.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ ITEM_US: Final = 5.0
 class LazyFunction:
     """The function "module:function" of this package, imported at its first call.
 
-    Loading also stores it in the row attributes given to `replace_in`, so later calls are direct.
+    After the first call, the rows given to `replace_in` call the function directly.
     """
 
     __slots__ = ("_function", "_path", "_rows")
@@ -68,7 +67,8 @@ class LazyFunction:
         self._rows: list[tuple[Row, str]] = []
 
     def replace_in(self, row: Row, name: str) -> None:
-        """Store the function, once it is loaded, in this attribute of a row. The row must live as long as the table."""
+        """Register a row's attribute, which gets the function itself once it is loaded. The row must live as long as
+        the table."""
         self._rows.append((row, name))
 
     def __call__(self, context: RequestContext, request: Any) -> Any:
@@ -97,15 +97,16 @@ def always(_context: RequestContext, _request: Any) -> bool:
 
 
 def served_in_c(_context: RequestContext, _request: Any) -> Any:
-    """Fail: the connection serves this API in C."""
+    """Fail, since this function must never run: the connection serves the API in C."""
     raise AssertionError("served in C")
 
 
 class Row:
-    """One API as this broker serves it. `handler` returns the response; `blocks` returns whether it needs the I/O pool.
+    """One API as this broker serves it: its handler, and its estimated cost.
 
-    `item_us` and `unnamed` estimate a request's cost in microseconds. `item_us` is for each item that the request
-    names. `unnamed` is for other items: a null list means all, and one name may mean many items.
+    `handler` returns the response. `blocks` returns whether a request needs the I/O pool. `item_us` is the cost in
+    microseconds of each item that the request lists. `unnamed` returns the cost of the items that it only implies: a
+    null list means all items, and one name may mean many items.
     """
 
     __slots__ = (
@@ -131,8 +132,8 @@ class Row:
         item_us: float = ITEM_US,
         unnamed: Callable[[RequestContext, Any], float] | None = None,
     ) -> None:
-        """`in_order`: later requests of the connection take effect only after a request of this API, even if this
-        request waits."""
+        """If `in_order`, later requests of the connection take effect only after a request of this API, even if it
+        waits."""
         self.key = key
         self.name = api.APIS[key].name
         self.oldest = oldest
@@ -152,8 +153,8 @@ class Row:
         return named if self.unnamed is None else named + self.unnamed(context, request)
 
     def quick_cost_us(self, context: RequestContext, request: Any, size: int) -> float:
-        """Return the estimated cost like cost_us, but do not count the items if the body is too small for many
-        items."""
+        """Return the estimated cost like `cost_us`. A body of at most SHORT_SIZE bytes counts as one item, without
+        counting."""
         if size > SHORT_SIZE:
             return self.cost_us(context, request)
         return self.short_us if self.unnamed is None else self.short_us + self.unnamed(context, request)
@@ -168,16 +169,16 @@ class Row:
         partitions_max: int = PARTITIONS_MAX,
         pace: Callable[[], object] | None = None,
     ) -> Any:
-        """Return the request; ValueError (DecodeError) if the bytes are malformed or name far more partitions than
+        """Return the request. ValueError (DecodeError) if the bytes are malformed or name far more partitions than
         allowed.
 
-        `pace` is called between items, as in `Program.decode`. `encode` and `release` call it, too.
+        `decode`, `encode` and `release` call `pace` between items, as `Program.decode` does.
         """
         objects_max = partitions_max * OBJECTS_PER_PARTITION
         return protocol.decode_request(self.key, version, body, objects_max=objects_max, pace=pace)
 
     def message(self, _version: int, response: object) -> object:
-        """Return the response as a message, even if the handler returned bytes."""
+        """Return the response as a message. A subclass decodes a response that is bytes."""
         return response
 
     def encode(
@@ -187,7 +188,7 @@ class Row:
         return protocol.encode_response_frame(self.key, version, correlation_id, response, pace)
 
     def release(self, version: int, request: Any, response: object, pace: Callable[[], object]) -> None:
-        """Free the memory of request and response in portions; both are unusable afterwards."""
+        """Free the memory of request and response in portions. Both are unusable afterwards."""
         protocol.request_program(self.key, version).release(request, pace)
         protocol.response_program(self.key, version).release(response, pace)
 
@@ -346,7 +347,7 @@ _BY_KEY: Final[dict[int, Row]] = {row.key: row for row in ROWS}
 
 
 def call_directly(rows: tuple[Row, ...]) -> None:
-    """Make the rows of a table call their functions directly once a LazyFunction has loaded them."""
+    """Let the rows call a function directly, instead of through its LazyFunction, as soon as it is loaded."""
     for row in rows:
         for name in ("handler", "blocks", "unnamed"):
             function = getattr(row, name)
@@ -363,7 +364,7 @@ def find(key: int) -> Row | None:
 
 
 def native_apis(find_row: Callable[[int], Row | None] = find) -> tuple[NativeApi, NativeApi]:
-    """Return Produce's and Fetch's versions, for connections that serve them in C."""
+    """Return the rows of Produce and Fetch in the form that connections need to serve these APIs in C."""
     return _native_api(find_row(api.PRODUCE)), _native_api(find_row(api.FETCH))
 
 
@@ -375,9 +376,8 @@ def _native_api(row: Row | None) -> NativeApi:
 def unsupported_api_versions(correlation_id: int) -> bytes:
     """Return the response frame for an ApiVersions request of an unknown version (KIP-511).
 
-    Its body is that of version 0, which every client can read; it has one row, with the versions of ApiVersions.
-    Clients then retry with a lower version. After a closed connection, or a body of the requested version, they would
-    not.
+    The body has version 0, which every client can read, and one row: the versions of ApiVersions. The client then
+    retries with a lower version. It would not retry after a closed connection or after a body of the requested version.
     """
     from kafkalite.wire.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 
@@ -389,7 +389,7 @@ def unsupported_api_versions(correlation_id: int) -> bytes:
 
 
 def _check() -> None:
-    """Assert that the table is sorted, unique, and within the versions of the messages."""
+    """Assert that the table is sorted, has no key twice, and has only versions for which there are messages."""
     keys = [row.key for row in ROWS]
     assert keys == sorted(set(keys)), "the API table is not sorted, or has a key twice"
     for row in ROWS:

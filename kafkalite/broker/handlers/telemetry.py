@@ -1,7 +1,7 @@
-"""GetTelemetrySubscriptions 0 and PushTelemetry 0: receive metrics from clients (KIP-714).
+"""Handle GetTelemetrySubscriptions 0 and PushTelemetry 0: receive metrics from clients (KIP-714).
 
-They are advertised only if `metrics.listeners` makes the broker serve metrics. Otherwise requests get
-UNSUPPORTED_VERSION, and clients stop sending them. They need no permission, as in Kafka.
+ApiVersions reports the two APIs only if the broker serves metrics (`metrics.listeners`). Otherwise requests get
+UNSUPPORTED_VERSION, and clients stop sending them. The APIs need no permission, as in Kafka.
 `kafkalite.broker.telemetry.clients` checks and stores the metrics.
 """
 
@@ -44,7 +44,7 @@ def subscriptions(
 
 
 def push(context: RequestContext, request: PushTelemetryRequest) -> PushTelemetryResponse:
-    """Handle PushTelemetry, on the I/O pool, since it decompresses."""
+    """Handle PushTelemetry. Thread rule: runs on the I/O pool, since it decompresses the metrics."""
     clients = context.broker.client_metrics
     if clients is None:
         return PushTelemetryResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)

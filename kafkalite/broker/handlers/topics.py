@@ -1,6 +1,6 @@
-"""Look up topics and partitions for handlers, with Kafka's error codes, and check whether new ones may be created.
+"""Look up topics and partitions for handlers, and check whether new topics and partitions may be created.
 
-Nothing here blocks or changes topics.
+Errors are Kafka's. No function blocks or changes a topic.
 """
 
 from __future__ import annotations
@@ -40,8 +40,10 @@ def find_partition(
     *,
     followed: bool = False,
 ) -> tuple[PartitionLog | None, ErrorCode]:
-    """Return (log, NONE), or (None, error code). A `current_leader_epoch` of -1 is not checked (KIP-320). If
-    `followed`, a log that another broker leads is returned, too."""
+    """Return (log, NONE), or (None, error code).
+
+    A `current_leader_epoch` of -1 is not checked (KIP-320). If `followed`, return also a log that another broker leads.
+    """
     topic = context.broker.logs.topics.get(topic_name)
     if topic is None or not 0 <= index < len(topic.partitions):
         return None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -72,7 +74,7 @@ def check_new_name(services: BrokerServices, name: str) -> None:
 
 
 class _Census(NamedTuple):
-    """Totals over all topics."""
+    """Totals and normalized names of all topics."""
 
     topics: Mapping[str, Topic]
     squashed: dict[str, str]
@@ -84,8 +86,7 @@ _last_census = _Census({}, {}, 0)  # any thread replaces it
 
 
 def _census(topics: Mapping[str, Topic]) -> _Census:
-    """Return the totals of these topics. Totals are computed once per mapping, since one request may check 90,000
-    names."""
+    """Return the totals of these topics, computed once per mapping, since one request may check 90,000 names."""
     global _last_census
     census = _last_census
     if census.topics is not topics:
@@ -104,7 +105,7 @@ def _squashed(name: str) -> str:
 
 
 def partition_count(context: RequestContext, wanted: int) -> int:
-    """Return the number of partitions for a new topic; InvalidPartitions or PolicyViolation."""
+    """Return the number of partitions for a new topic. InvalidPartitions or PolicyViolation if it is not allowed."""
     if wanted == USE_DEFAULT:
         wanted = context.broker.config.num_partitions
     if wanted < 1:
@@ -114,7 +115,7 @@ def partition_count(context: RequestContext, wanted: int) -> int:
 
 
 def check_room(context: RequestContext, added: int, *, assigned: bool = False) -> None:
-    """Raise PolicyViolation if max.partitions leaves this client no room for the added partitions.
+    """Raise PolicyViolation if the added partitions exceed this client's part of max.partitions.
 
     If the data directory is cordoned, raise InvalidReplicationFactor, or InvalidReplicaAssignment if the partitions are
     `assigned` manually.
@@ -138,8 +139,10 @@ def charge(context: RequestContext, name: str, added: int) -> None:
 
 
 def check_replication_factor(services: BrokerServices, wanted: int) -> bool:
-    """Return whether the requested replication factor is accepted although the topic gets another factor;
-    InvalidReplicationFactor if the factor is refused."""
+    """Return whether the broker accepts the requested replication factor but keeps only one replica.
+
+    InvalidReplicationFactor if the broker refuses it.
+    """
     if wanted == USE_DEFAULT:
         wanted = services.config.default_replication_factor
     if wanted < 1:

@@ -1,10 +1,10 @@
-"""WriteTxnMarkers 1-2, DescribeTransactions 0, ListTransactions 0-2: administer transactions.
+"""Handle WriteTxnMarkers 1-2, DescribeTransactions 0 and ListTransactions 0-2: administer transactions.
 
-    WriteTxnMarkers       ends a transaction that its coordinator does not know (`kafka-transactions abort`): it writes
-                          markers to the logs, bypassing the coordinator. v2 has the transaction version (KIP-890): with
-                          TV2 the marker's epoch must be higher than the transaction's
-    DescribeTransactions  an unknown id gets TRANSACTIONAL_ID_NOT_FOUND
-    ListTransactions      v1 filters by minimum duration in ms · v2 filters by an RE2 pattern for the whole id
+    WriteTxnMarkers       writes markers to the logs, bypassing the transaction coordinator. This ends a transaction
+                          that the coordinator does not know (`kafka-transactions abort`). v2 has the transaction
+                          version (KIP-890): with TV2 the marker's epoch must be higher than the transaction's.
+    DescribeTransactions  describes transactional ids. An unknown id gets TRANSACTIONAL_ID_NOT_FOUND.
+    ListTransactions      v1 filters by minimum duration in ms, v2 by an RE2 pattern that must match the whole id.
 
 Thread rule: ListTransactions runs on the I/O pool, because of its pattern.
 """
@@ -176,5 +176,5 @@ def list_all(context: RequestContext, request: ListTransactionsRequest) -> ListT
 
 
 def _is_older(now: Metadata, time_ms: int) -> bool:
-    """Return whether a transaction is open and began before a time."""
+    """Return whether a transaction is open and began before the time, in ms since 1970."""
     return now.state in _OPEN and now.start_ms < time_ms

@@ -1,15 +1,15 @@
-"""AddPartitionsToTxn 0-5, AddOffsetsToTxn 0-4, EndTxn 0-5, TxnOffsetCommit 0-6: transactions of producers.
+"""Handle AddPartitionsToTxn 0-5, AddOffsetsToTxn 0-4, EndTxn 0-5 and TxnOffsetCommit 0-6: transactions of producers.
 
-    AddPartitionsToTxn  v4 and v5 are for brokers in a cluster, and need permission ClusterAction. One bad partition
+    AddPartitionsToTxn  v4 and v5 are for brokers in a cluster, and need the permission ClusterAction. One bad partition
                         fails the whole request: a partition of an internal topic gets TOPIC_AUTHORIZATION_FAILED, a
-                        missing one UNKNOWN_TOPIC_OR_PARTITION, all others OPERATION_NOT_ATTEMPTED
-    EndTxn              v5 (KIP-890) raises the epoch and returns the new one
-    TxnOffsetCommit     v3 checks member and generation (KIP-447) · v5 adds its partition to the transaction (KIP-890) ·
-                        v6 topics by id, UNKNOWN_TOPIC_ID; STALE_MEMBER_EPOCH and GROUP_ID_NOT_FOUND instead of
-                        ILLEGAL_GENERATION (KIP-1319)
-    v0-1 of the first three return INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED (KIP-588)
+                        missing one UNKNOWN_TOPIC_OR_PARTITION, all others OPERATION_NOT_ATTEMPTED.
+    EndTxn              v5 (KIP-890) raises the epoch and returns the new one.
+    TxnOffsetCommit     v3 checks member and generation (KIP-447). v5 also adds the group's offsets partition to the
+                        transaction (KIP-890). v6 names topics by id (UNKNOWN_TOPIC_ID), and returns STALE_MEMBER_EPOCH
+                        and GROUP_ID_NOT_FOUND instead of ILLEGAL_GENERATION (KIP-1319).
 
-A change is durable before the response.
+In v0 and v1 the first three APIs return INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED (KIP-588). A change is
+durable before the response.
 """
 
 from __future__ import annotations
@@ -93,8 +93,10 @@ def add_partitions(context: RequestContext, request: AddPartitionsToTxnRequest) 
 def add_partitions_in_cluster(
     context: RequestContext, request: AddPartitionsToTxnRequest
 ) -> Deferred[AddPartitionsToTxnResponse]:
-    """Handle AddPartitionsToTxn. From v4 on brokers send this request, to verify or add partitions of several
-    transactions."""
+    """Handle AddPartitionsToTxn of a broker in a cluster.
+
+    From v4 on the request comes from another broker, which verifies or adds partitions of several transactions.
+    """
     if context.api_version < _BROKERS_SINCE:
         return add_partitions(context, request)
     if not allows(context, CLUSTER_ACTION, CLUSTER):
@@ -133,8 +135,8 @@ def _of_transaction(
 
 
 def _refusal(context: RequestContext, partition: TopicPartition, allowed: frozenset[str]) -> ErrorCode:
-    """Return the error code if a client may not write to a partition in a transaction, or NONE. A partition of an
-    internal topic is refused."""
+    """Return the error code if the client may not write to a partition in a transaction, or NONE. Internal topics are
+    refused."""
     if partition.topic not in allowed:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return ErrorCode.NONE if is_there(context, partition) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

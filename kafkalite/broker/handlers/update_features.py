@@ -1,16 +1,16 @@
-"""UpdateFeatures 0-2: set features to other levels (kafka-features); durable before the response.
+"""Handle UpdateFeatures 0-2: set features to other levels (kafka-features).
 
     v0   only upgrades, since Kafka 4 ignores the flag for downgrades
-    v1   upgrade types: 1 upgrade, 2 lossless downgrade, 3 possibly lossy downgrade; validate_only
-    v2   no results per feature
+    v1   has upgrade types (1 upgrade, 2 lossless downgrade, 3 possibly lossy downgrade), and validate_only
+    v2   has no results per feature
 
-All changes are made or none: the first impossible one fails the request with INVALID_UPDATE_VERSION. Lowering a level
-requires one of the downgrade types. metadata.version can be lowered only to levels with the same Kafka metadata, and
-kraft.version cannot be lowered.
+The changes are durable before the response. All of them are made or none: the first impossible change fails the request
+with INVALID_UPDATE_VERSION. A lower level requires one of the downgrade types. metadata.version can be lowered only to
+levels with the same Kafka metadata, and kraft.version cannot be lowered.
 
 Source: FeatureControlManager and QuorumController of Kafka 4.1.
 
-Thread rule: runs on the I/O pool; `_changing` makes check and change one step.
+Thread rule: runs on the I/O pool. The lock `_changing` makes check and change one step.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _failed(text: str) -> UpdateFeaturesResponse:
 
 
 def _problem(present: Features, node_id: int, name: str, level: int, kind: int) -> str | None:
-    """Return the reason why a feature cannot be set to a level; None if the change is possible."""
+    """Return the reason why a feature cannot be set to a level; None if it can."""
     if kind not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
         return f"unknown upgrade type {kind}"
     if level < 0:

@@ -1,9 +1,9 @@
-"""DescribeUserScramCredentials 0, AlterUserScramCredentials 0: administer SCRAM users (KIP-554).
+"""Handle DescribeUserScramCredentials 0 and AlterUserScramCredentials 0: administer SCRAM users (KIP-554).
 
-A change is durable before the response, and applies to the next authentication. The client sends a salted password; the
-broker stores only the keys derived from it. Responses never contain anything with which a client could authenticate.
+The client sends a salted password; the broker stores only the keys derived from it. A change is durable before the
+response, and applies to the next authentication. A response never contains data with which a client could authenticate.
 
-Thread rule: both run on the I/O pool.
+Thread rule: both APIs run on the I/O pool.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def alter(context: RequestContext, request: AlterUserScramCredentialsRequest) ->
 def _decide(
     request: AlterUserScramCredentialsRequest, present: Mapping[tuple[str, str], ScramCredential]
 ) -> tuple[list[dict[str, Any]], dict[str, _Problem | None]]:
-    """Return (lines for the journal, user → error in the change of this user; None without an error)."""
+    """Return (lines for the journal, user → error). The error of a user is None if the change succeeds."""
     problems: dict[str, _Problem | None] = {}
     changes: dict[str, dict[str, Any]] = {}
     items: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*request.deletions, *request.upsertions]

@@ -1,11 +1,15 @@
-"""Accept connections on all listeners with one thread, and assign them to the workers.
+"""Accept connections on all listeners with one thread, and assign each to the worker with the fewest connections.
 
-The acceptor counts connections in total, by listener and by address, and refuses those above a limit. Clients are not
-authenticated yet, so the last tenth of a limit is reserved for addresses (not holders) with few connections
-(`kafkalite.broker.limits.shares`). The acceptor accepts a few connections of one listener before it serves the others.
-When the process has no free descriptors, the acceptor pauses: the listening socket stays readable, and it would run in
-a loop. A listener that gets connections too fast is paused for a while. A connection from an address above its quota is
-held unread for a while, then closed (`kafkalite.broker.net.rates`).
+    limit                                               when it is reached
+    connections in total, by listener, by address       a new connection is closed at once
+    free descriptors of the process                     the acceptor pauses; otherwise it would loop, since the
+                                                        listening socket stays readable
+    new connections per second of a listener            the listener is paused for a while
+    new connections per second of an address            the connection is held unread for a while, then closed
+
+`kafkalite.broker.net.rates` computes the last two. The last tenth of the total and of a listener's limit is reserved
+for networks with few connections (`kafkalite.broker.limits.shares`), since clients are not authenticated yet. The
+acceptor accepts at most IN_A_ROW_MAX connections of a listener before it serves the others.
 
 Thread rule: the composition root calls `start` and `stop`; any worker calls `released`.
 """
@@ -54,7 +58,7 @@ _OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS,
 
 
 class Acceptor:
-    """Accepts on `listeners`, and gives each socket to the worker with the fewest connections."""
+    """The thread that accepts connections on `listeners` and assigns them to `workers`."""
 
     def __init__(
         self,
@@ -98,7 +102,7 @@ class Acceptor:
         self._thread = threading.Thread(target=self._run, name="kafkalite-acceptor", daemon=True)
 
     def start(self) -> None:
-        """Start accepting."""
+        """Start the thread, which then accepts connections."""
         for listener in self._listeners:
             self._selector.register(listener.socket, selectors.EVENT_READ, listener)
         self._selector.register(self._bell, selectors.EVENT_READ, None)
@@ -119,8 +123,8 @@ class Acceptor:
         self._bell.close()
 
     def descriptors(self) -> list[int]:
-        """Return the acceptor's descriptors, except the descriptors of its listeners and the descriptor that wakes
-        it."""
+        """Return the acceptor's own descriptors, without the listeners' sockets and without the descriptor that wakes
+        the thread."""
         return [self._selector.fileno()]
 
     def released(self, connection: Connection) -> None:
@@ -157,8 +161,10 @@ class Acceptor:
                             break
 
     def _go_on(self) -> float | None:
-        """Resume paused listeners and close held sockets whose time is over; return the seconds until the next of them
-        is due, or None."""
+        """Resume the listeners and close the held sockets whose time is over.
+
+        Return the seconds until the next one is due; None if none waits.
+        """
         now = time.monotonic()
         while self._waiting and self._waiting[0][0] <= now:
             listener = heapq.heappop(self._waiting)[2]
@@ -169,7 +175,7 @@ class Acceptor:
         return max(0.0, min(nearest) - now) if nearest else None
 
     def _accept(self, listener: BoundListener) -> bool:
-        """Accept one connection; return False if no further connection should be accepted now."""
+        """Accept one connection. Return False if the acceptor should not accept another one of this listener now."""
         if self._is_out_of_room():
             self._pause()
             return False
@@ -211,11 +217,12 @@ class Acceptor:
         return waits_s == 0.0
 
     def _pause(self) -> None:
-        """Wait for descriptors or memory, since the listening socket stays readable meanwhile."""
+        """Wait until descriptors or memory may be free. Without the wait the loop would spin on the readable socket."""
         self._stop.wait(PAUSE_S)
 
     def _hold(self, accepted: AcceptedSocket, host: str, until: float) -> None:
-        """Hold a socket unread until it is closed: its address is above its quota."""
+        """Hold a socket unread until a time, since its address is above its quota; at HELD_MAX sockets, close it at
+        once."""
         self.refused[CONNECTION_CREATION_RATE] += 1
         logger.warning("refused a connection from %s: its connection_creation_rate quota is used up", host)
         if len(self._held) >= HELD_MAX:
@@ -224,7 +231,7 @@ class Acceptor:
             heapq.heappush(self._held, (until, self._number, accepted))
 
     def _is_out_of_room(self) -> bool:
-        """Return whether the next connection would take a descriptor that the logs need; connections then wait in the
+        """Return whether the next connection would take a descriptor that the logs need. Connections then wait in the
         backlog."""
         short = self._total >= self._connections_room
         if short != self._room_is_short:
@@ -254,12 +261,13 @@ class Acceptor:
             self._per_listener_max = per_listener_max
 
     def set_workers(self, workers: Sequence[Worker]) -> None:
-        """Set the workers that get new connections; on return, no other worker gets a connection. Any thread."""
+        """Set the workers that get new connections. After the return no other worker gets one. Any thread."""
         with self._choice:
             self._workers = workers
 
     def _refusal(self, host: str, listener: BoundListener) -> tuple[str, str] | None:
-        """Count a connection and return None; if a limit refuses it, return (key, text) of that limit."""
+        """Count a connection and return None. If a limit refuses the connection, return (key, text) of the limit
+        instead."""
         network = network_of(host)
         of_both = listener.name, network
         with self._lock:
@@ -286,7 +294,7 @@ class Acceptor:
         return None
 
     def _pick_worker(self) -> Worker:
-        """Return the worker with the fewest connections; among several, alternate."""
+        """Return the worker with the fewest connections. Among equal workers, alternate."""
         workers = self._workers
         at = self._next % len(workers)
         self._next = at + 1

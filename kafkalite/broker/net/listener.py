@@ -1,4 +1,4 @@
-"""Bind listening sockets, and define the interface of a listener for the acceptor and the workers."""
+"""Bind listening sockets, and define what the acceptor and the workers know about a listener."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Tls(Protocol):
-    """A listener's TLS. Any thread."""
+    """The TLS configuration of a listener. Any thread."""
 
     @property
     def context(self) -> TlsContext:
@@ -27,24 +27,24 @@ class Tls(Protocol):
         """The time at which the listener's certificate expires, in seconds since 1970."""
 
     def principal_of(self, subject: bytes | None) -> str:
-        """Return the principal for a client certificate's subject (None: no certificate). ValueError: refuse the
-        client."""
+        """Return the principal for the subject of a client certificate (None: no certificate). ValueError if the client
+        is refused."""
 
 
 class Sasl(Protocol):
-    """A listener's SASL. Any thread."""
+    """The SASL configuration of a listener. Any thread."""
 
     @property
     def receive_size_max(self) -> int:
         """Maximum frame size in bytes before authentication."""
 
     def begin(self, connection: SaslConnection) -> object:
-        """Return the handler of a new connection's frames until its client is authenticated."""
+        """Return the object that handles a new connection's frames until its client is authenticated."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoundListener:
-    """A listening socket, and the endpoint that it advertises."""
+    """A listener: its bound socket, its advertised endpoint, and its TLS and SASL."""
 
     name: str
     socket: socket.socket
@@ -69,9 +69,9 @@ class BoundListener:
 def bind(
     host: str, port: int, backlog: int, *, send_buffer_bytes: int = -1, receive_buffer_bytes: int = -1
 ) -> socket.socket:
-    """Return a listening socket on host:port; an empty host means every interface, with IPv4 and IPv6 if available.
+    """Return a listening socket on host:port. An empty host means all interfaces, with IPv4 and IPv6 if available.
 
-    The options for connections (no delay, keep-alive, buffer sizes unless -1) are set here. Linux copies them to
+    The socket also gets the options of connections (no delay, keep-alive, buffer sizes unless -1). Linux copies them to
     accepted sockets, which saves four calls for each connection.
     """
     listening = bind_only(host, port)
@@ -91,7 +91,7 @@ def bind(
 
 
 def bind_only(host: str, port: int) -> socket.socket:
-    """Return a bound socket that does not listen. It reserves the port even while other sockets on the port are
+    """Return a bound socket that does not listen. It reserves the port, even if all other sockets on the port are
     closed."""
     # As in Java, [::] serves IPv4, too: the advertised host name may resolve to an address of either kind.
     dual = host in {"", "::"} and socket.has_dualstack_ipv6()

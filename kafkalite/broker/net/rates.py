@@ -1,11 +1,13 @@
 """Limit new connections per second: of all listeners, of one listener, and of one address.
 
-A listener above its own rate, or above the broker's, is paused; new connections wait in the system's backlog. A
-connection from an address above its quota (connection_creation_rate of an `ip`) is accepted, not read, and closed after
-a delay. This slows down a client that reconnects at once. A pause or delay is at most one sample
-(quota.window.size.seconds), as in Kafka's ConnectionQuotas.
+    rate of all listeners, or of one     above it, the listener is paused; new connections wait in the system's backlog
+    connection_creation_rate of an `ip`  above it, a connection is accepted, not read, and closed after a delay. This
+                                         slows down a client that reconnects at once
 
-Thread rule: the acceptor's thread, except `set_rates` and `set_address_rates`, which replace values as a whole.
+A pause or delay is at most one sample (quota.window.size.seconds), as in Kafka's ConnectionQuotas.
+
+Thread rule: the acceptor's thread. Any thread may call `set_rates` and `set_address_rates`, which replace values as a
+whole.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ _OTHERS: Final = ""
 
 
 class ConnectionRates:
-    """The meters of new connections, over `samples` samples of `window_s` seconds."""
+    """Meters of new connections per second, each over `samples` samples of `window_s` seconds."""
 
     def __init__(self, *, window_s: float, samples: int) -> None:
         self._window_s = window_s
@@ -38,18 +40,19 @@ class ConnectionRates:
         self._changed = False
 
     def set_rates(self, of_broker: int, of_listeners: Mapping[str, int]) -> None:
-        """Set the rates per second of all listeners together, and by listener name. Any thread."""
+        """Set the rate per second of all listeners together, and of each listener by name. Any thread."""
         self._of_broker = self._meter(self._of_broker, of_broker)
         meters = {name: self._meter(self._of_listeners.get(name), rate) for name, rate in of_listeners.items()}
         self._of_listeners = {name: meter for name, meter in meters.items() if meter is not None}
 
     def set_address_rates(self, rates: Mapping[str, float], default: float | None) -> None:
-        """Set the rates per second by address, and the rate of each other address (None: unlimited). Any thread."""
+        """Set the rates per second by address, and the default rate of all other addresses (None: unlimited). Any
+        thread."""
         self._address_rates, self._default_rate = rates, default
         self._changed = True
 
     def accepted(self, listener: str, now: float) -> float:
-        """Count an accepted connection; return the seconds for which the listener has to pause."""
+        """Count an accepted connection. Return the seconds for which its listener has to pause, or 0."""
         owed_ms = 0
         for meter in (self._of_broker, self._of_listeners.get(listener)):
             if meter is not None:
@@ -58,7 +61,7 @@ class ConnectionRates:
         return min(owed_ms / 1000, self._window_s)
 
     def from_address(self, host: str, now: float) -> float:
-        """Count a connection from an address; return the seconds after which to close it, 0 to serve it."""
+        """Count a new connection from an address. Return 0 to serve it, or the seconds after which to close it."""
         rate = self._address_rates.get(host, self._default_rate)
         if rate is None:
             return 0.0

@@ -1,11 +1,12 @@
-"""Run a network worker: one thread, one selector, and the connections that it owns.
+"""Run a network worker: one thread that serves its own connections in an event loop.
 
     select ─▶ events ─▶ Connection.on_event      mailbox ─▶ responses completed elsewhere, new connections
        ▲                                              │
        └──────── nearest deadline of a parked fetch ◀─┘
 
-The loop only selects ready connections; the Cython objects of the connections do everything else. Other threads pass
-work to a worker only through `mailbox.put`.
+The loop only selects the connections that are ready. The connections, Cython objects, do everything else.
+
+Thread rule: other threads pass work to a worker only through `mailbox.put`.
 """
 
 from __future__ import annotations
@@ -46,8 +47,10 @@ come first in the next turn, since the kernel moves reported connections to the 
 
 @functools.cache
 def connection_class(*, classic: bool, faulty: bool, sasl: bool = False) -> type[Connection]:
-    """Return the connection class for a socket, for Kafka's protocol or for 0.7's. A `faulty` class injects faults; a
-    `sasl` class authenticates clients first."""
+    """Return the connection class for Kafka's protocol, or for Kafka 0.7's if `classic`.
+
+    A `faulty` class injects faults. A `sasl` class authenticates clients first.
+    """
     if sasl:
         from kafkalite._native.serve.sasl_connection import SaslConnection
 
@@ -70,8 +73,11 @@ def connection_class(*, classic: bool, faulty: bool, sasl: bool = False) -> type
 
 
 class BareSelector(getattr(selectors, "EpollSelector", object)):  # type: ignore[misc]  # gevent removes it; no start then
-    """Selects by epoll, with plain descriptors and epoll's own events. Python's `selectors` module makes objects per
-    descriptor and per event, which cost more time than the rest of a worker's loop."""
+    """A selector by epoll, with plain descriptors and epoll's own events.
+
+    Python's `selectors` creates objects per descriptor and event, which cost more time than the rest of a worker's
+    loop.
+    """
 
     _selector: select.epoll
 
@@ -88,13 +94,13 @@ class BareSelector(getattr(selectors, "EpollSelector", object)):  # type: ignore
         self._selector.unregister(fd)
 
     def ready(self, timeout_s: float) -> list[tuple[int, int]]:
-        """Return (descriptor, epoll events) of at most EVENTS_MAX ready descriptors; wait at most `timeout_s` for the
+        """Return (descriptor, epoll events) of at most EVENTS_MAX ready descriptors. Wait at most `timeout_s` for the
         first one."""
         return self._selector.poll(timeout_s, EVENTS_MAX)
 
 
 class Worker:
-    """A network worker; owns its connections from `adopt` until they are closed."""
+    """A network worker. It owns a connection from `adopt` until the connection is closed."""
 
     def __init__(
         self,
@@ -128,7 +134,7 @@ class Worker:
         self._thread.start()
 
     def stop(self, drain_s: float) -> None:
-        """Complete parked responses, give clients `drain_s` seconds to receive them, then close all connections."""
+        """Complete the parked responses, give clients `drain_s` seconds to receive them, then close all connections."""
 
         def begin() -> None:
             self._drain_until = time.monotonic() + drain_s
@@ -173,8 +179,8 @@ class Worker:
 
     @property
     def connection_count(self) -> int:
-        """The number of connections, including new ones in the mailbox, so that all workers share a burst of
-        connections."""
+        """The number of connections, with those still in the mailbox: so the acceptor spreads a burst over all
+        workers."""
         return len(self._connections) + self._dealt_count - self.adopted_count
 
     def _run(self) -> None:
@@ -217,7 +223,7 @@ class Worker:
                 break
 
     def _linger(self, connection: Connection) -> bool:
-        """Serve a client that sends its next request right after a response; return True while the worker should not
+        """Poll a client that sends its next request right after a response. Return True while the worker should not
         sleep."""
         try:
             return connection.linger()
@@ -240,7 +246,7 @@ class Worker:
             logger.exception("completing deferred work failed")
 
     def _housekeeping(self, now: float) -> None:
-        """Close idle connections, and give back unused receive buffers."""
+        """Close idle, stuck and lost connections, and give back unused receive buffers."""
         self._next_housekeeping = now + HOUSEKEEPING_INTERVAL_S
         self.io.give_back()
         memory_is_needed = self.io.memory_is_needed()
