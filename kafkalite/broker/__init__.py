@@ -1,19 +1,21 @@
 """Implement the Kafka broker. Only `kafkalite`, `kafkalite.cli` and `kafkalite.testing` import from here.
 
-    server         the Broker that programs use: settings, start and stop, topics, users
-    composition    builds every part, and starts and stops them in order
-    cluster_parts · worker_factory   the parts of a broker in a cluster; network workers
-    dispatch       finds a request's handler (in `handlers`) and encodes the response
-    net            acceptor and workers
-    coordinator    consumer groups and transactions, on top of `log`
-    log            topics and partitions on the disk
-    cluster        membership in a cluster whose controllers are Apache Kafka's
-    metrics        metrics and health over HTTP
-    limits · quotas · security · telemetry · features             used by handlers and connections
-    process · replaced_functions                                  prepare and check the process at a start
-    migration · backup · host_check                               commands that work on a data directory
+    server              the Broker that programs use: settings, start and stop, topics, users
+    composition         builds all parts of a broker, and starts and stops them in order
+    cluster_parts       builds the parts that only a broker in a cluster has
+    worker_factory      builds network workers
+    dispatch            finds a request's handler (in `handlers`) and encodes the response
+    handlers            one module per API
+    net                 acceptor and workers
+    coordinator         consumer groups and transactions, on top of `log`
+    log                 topics and partitions on the disk
+    cluster             membership in a cluster whose controllers are Apache Kafka's
+    metrics             metrics and health over HTTP
+    limits, quotas, security, telemetry, features    used by handlers and connections
+    process, replaced_functions                      prepare and check the process at a start
+    migration, backup, host_check                    commands that work on a data directory
 
-Names are imported when they are first used, so importing the package costs nothing.
+A name is imported when it is first used, so an import of the package costs nothing.
 """
 
 from __future__ import annotations

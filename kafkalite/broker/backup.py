@@ -1,17 +1,17 @@
 """Back up the data directory of a running or stopped broker, so that a broker can be started on the copy.
 
     running    request (kafkalite.broker.log.backup_cut) ─▶ hard links, ends ─┐
-    stopped    hold the lock ─▶ the files as they are ────────────────────────┴▶ copy ▸ journal ▸ check ▸ finish
+    stopped    lock the directory ─▶ the files as they are ───────────────────┴▶ copy ▸ journal ▸ check ▸ finish
 
-Full segments of a running broker, or of one that stopped cleanly, never change again. On the same file system they are
-hard-linked, which takes no space. A file is copied if this broker, or a broker on the copy, may still write to it. Of a
-running broker's file, only the bytes up to the end that it recorded with the links are copied.
+A segment that never changes again is hard-linked if the copy is on the same file system; the link takes no space. Such
+segments are the full segments of a running broker, or of one that stopped cleanly. Every other file is copied. A
+running broker records the end of each file together with the links, and only the bytes up to this end are copied.
 
-The copy contains `backup.unfinished` until it is checked, and gets its journal only when it is complete. So no broker
-starts on an incomplete copy, not even an older release that does not know `backup.unfinished`. A failed backup removes
-its files. Files have mode 0600 and directories 0700, because the journal contains SCRAM credentials.
+No broker, of any release, starts on an incomplete copy: the copy gets its journal last, and contains the file
+`backup.unfinished` until it is checked. A failed backup removes its files. Files have mode 0600 and directories 0700,
+because the journal contains SCRAM credentials.
 
-Blocks. A lock on `backup.request` allows one backup of a directory at a time.
+Blocks. A lock on the file `backup.request` allows one backup of a directory at a time.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class BackupFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A file to copy. `size` is the number of bytes to copy."""
+    """A file to copy. `size` is the number of its bytes to copy."""
 
     source: str
     name: str  # relative to the copy
@@ -60,7 +60,7 @@ class Item:
 
 @dataclass(slots=True)
 class Plan:
-    """The contents of a copy."""
+    """The files and offsets that a copy will contain."""
 
     root: str
     journal: str  # the path of the journal's file
@@ -73,7 +73,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Report:
-    """The result. Sizes are in bytes; `findings` are faults of the copy, which the original has too."""
+    """The result of a backup. Sizes are in bytes. `findings` are faults of the copy, which the original has, too."""
 
     node_id: str
     partition_count: int = 0
@@ -85,10 +85,10 @@ class Report:
 
 
 def back_up(source: str, target: str, *, link: bool = True, check: bool = True) -> Report:
-    """Copy the data directory `source`, whether its broker runs or not, to `target`, which must not exist yet.
+    """Copy the data directory `source` to `target`, which must be new or empty. The broker of `source` may run.
 
-    Raises StartupError if the backup cannot begin; then nothing was created. Before it raises BackupFailed or OSError,
-    the function removes the incomplete copy.
+    Raises StartupError if the backup cannot begin; then nothing was created. Raises BackupFailed or OSError after it
+    has removed the incomplete copy.
     """
     _check_place(source, target)
     with contextlib.ExitStack() as held:
@@ -102,7 +102,7 @@ def back_up(source: str, target: str, *, link: bool = True, check: bool = True) 
 
 
 def restore(backup: str, target: str, *, check: bool = True) -> Report:
-    """Copy a backup to the directory of a new broker; the backup stays unchanged. Raises the same errors as
+    """Copy a backup to the directory of a new broker. The backup is not changed. Raises the same errors as
     `back_up`."""
     _check_place(backup, target)
     lock: directory.DirectoryLock | None = None
@@ -118,7 +118,8 @@ def restore(backup: str, target: str, *, check: bool = True) -> Report:
 
 
 def _check_place(source: str, target: str) -> None:
-    """Raise StartupError unless `source` is a complete data directory and `target` a new directory outside it."""
+    """Raise StartupError unless `source` is a complete data directory, and `target` a new or empty directory outside
+    it."""
     if not os.path.isdir(source) or checkpoints.read_properties(f"{source}/{files.META_PROPERTIES_NAME}") is None:
         raise StartupError(f"{source} is not a data directory: it has no {files.META_PROPERTIES_NAME}")
     directory.check_finished(source)
@@ -132,7 +133,7 @@ def _check_place(source: str, target: str) -> None:
 
 
 def _take(source: str) -> directory.DirectoryLock | None:
-    """Return the directory's lock, or None if a broker holds it."""
+    """Lock the data directory. Return the lock, or None if a broker has locked it."""
     try:
         return directory.DirectoryLock(source)
     except StartupError:
@@ -143,8 +144,10 @@ def _take(source: str) -> directory.DirectoryLock | None:
 
 
 def _stopped(source: str, *, link: bool) -> Plan:
-    """Plan the copy of a stopped broker's directory. After an unclean stop every segment is copied, since a start may
-    still truncate it."""
+    """Plan the copy of a stopped broker's directory.
+
+    After an unclean stop every segment is copied, since the next start of the broker may still truncate it.
+    """
     link = link and os.path.exists(f"{source}/{files.CLEAN_SHUTDOWN_NAME}")
     journal = f"{source}/{files.JOURNAL_NAME}"
     plan = Plan(source, journal, journal_size=os.stat(journal).st_size)
@@ -168,7 +171,7 @@ def _stopped(source: str, *, link: bool) -> Plan:
 
 @contextlib.contextmanager
 def _running(source: str) -> Iterator[Plan]:
-    """Plan the copy of the links that a running broker makes; the links exist while the `with` block runs."""
+    """Ask the running broker for hard links, and plan their copy. The links exist while the `with` block runs."""
     request = f"{source}/{files.BACKUP_REQUEST_NAME}"
     links = f"{source}/{files.BACKUP_LINKS_NAME}"
     name = secrets.token_hex(16)
@@ -186,8 +189,7 @@ def _running(source: str) -> Iterator[Plan]:
 
 
 def _remove_links(links: str) -> None:
-    """Remove the links. The broker itself removes links that it is adding for the same request just now; retry until
-    then."""
+    """Remove the links. If the broker is still adding links, retry until it has removed these itself."""
     deadline = time.monotonic() + ANSWER_S_MAX
     while True:
         try:
@@ -201,7 +203,8 @@ def _remove_links(links: str) -> None:
 
 
 def _hold_request(source: str, request: str, name: str) -> int:
-    """Create and lock the file that requests links from the broker, with the request's name; return its descriptor."""
+    """Create and lock the file that asks the broker for links. Write the request's `name` into it and return its
+    descriptor."""
     owner = os.stat(source)
     while True:
         fd = os.open(request, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, file_ops.FILE_MODE)
@@ -316,7 +319,7 @@ def _fill(plan: Plan, target: str, *, link: bool) -> Report:
 
 
 def _check_room(plan: Plan, target: str, *, link: bool) -> None:
-    """Raise BackupFailed if the copy does not fit: a backup must not fill the disk of a running broker."""
+    """Raise BackupFailed if the copy does not fit on the disk: a backup must not fill the disk of a running broker."""
     needed = sum(item.size for item in plan.items if not (link and item.linkable)) + plan.journal_size
     found = os.statvfs(target)
     free = found.f_bavail * found.f_frsize
@@ -335,7 +338,7 @@ def _link(source: str, target: str) -> bool:
 
 
 def _copy_file(source: str, target: str, size: int) -> None:
-    """Copy the first `size` bytes of a file, and its times, which time-based retention may use."""
+    """Copy the first `size` bytes of a file, and its times, since retention may use them."""
     with contextlib.ExitStack() as opened:
         reading = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
         opened.callback(os.close, reading)
@@ -370,7 +373,7 @@ def _findings(target: str) -> list[str]:
 
 
 def _remove(target: str, *, itself: bool) -> None:
-    """Remove the copy; `backup.unfinished` is removed last."""
+    """Remove the copy, with `backup.unfinished` as its last file."""
     with contextlib.suppress(OSError):
         for name in sorted(os.listdir(target), key=lambda name: name == files.BACKUP_UNFINISHED_NAME):
             path = f"{target}/{name}"

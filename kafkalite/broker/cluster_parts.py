@@ -1,9 +1,12 @@
 """Build the parts that a broker has only in a cluster: membership, replication, connections to other brokers.
 
-    routes ─▶ cluster id ─▶ membership ─▶ peers, fetchers, directories, in-sync replicas ─▶ caught up ─▶ enter
-    leave: membership ─▶ fetchers, which replicate until leadership has moved;  stop, when clients are gone: the others
+    join     connections to the controllers ─▶ cluster id ─▶ membership ─▶ connections to brokers, fetchers,
+             directories, in-sync replicas ─▶ metadata caught up
+    enter    all parts of the broker run ─▶ unfenced
+    leave    membership ─▶ fetchers, which replicate until leadership has moved to other brokers
+    stop     all other parts, once clients have disconnected
 
-Thread rule: that of the broker's start and stop, except `give_up` and `progress`: any thread.
+Thread rule: the thread that starts or stops the broker. Any thread may call `give_up` and read `member.progress`.
 """
 
 from __future__ import annotations
@@ -57,7 +60,8 @@ if TYPE_CHECKING:
 
 
 class ClusterParts:
-    """The parts that a broker has only in a cluster. Raises ConfigError for invalid cluster settings."""
+    """The parts that a broker has only in a cluster. The constructor raises ConfigError for invalid cluster
+    settings."""
 
     in_sync: InSyncReplicas
     directories: DirectoryAssignments
@@ -66,7 +70,7 @@ class ClusterParts:
     def __init__(
         self, config: BrokerConfig, clock: Clock, given_up: threading.Event, on_fatal: Callable[[BaseException], None]
     ) -> None:
-        """`given_up` is set when the start should end early."""
+        """`given_up` is set when the start should end early. `on_fatal` is called when the broker cannot continue."""
         self._config = config
         self._clock = clock
         self._given_up = given_up
@@ -77,7 +81,8 @@ class ClusterParts:
         self.member: Member | None = None
 
     def find_cluster_id(self) -> str:
-        """Return the cluster's id if the data directory has no cluster id yet, otherwise "". Raises StartupError."""
+        """Return the cluster's id for a new data directory, or "" for a directory that is already used. Raises
+        StartupError."""
         if is_used(str(self._config.data_directory)):
             return ""
         return cluster_id_of(self._ways, self._config, self._clock, self._given_up)
@@ -93,7 +98,10 @@ class ClusterParts:
         endpoints: Mapping[str, Endpoint],
         use_config: Callable[[], None],
     ) -> Member:
-        """Join the cluster: return the membership, registered and caught up. Changed settings call `use_config`."""
+        """Join the cluster. Return the membership once the broker is registered and its metadata has caught up.
+
+        `use_config` is called when the cluster changes settings.
+        """
         topics = logs.source
         assert isinstance(topics, AssignedTopics), "opened for a cluster"
         config, clock = self._config, self._clock
@@ -133,7 +141,7 @@ class ClusterParts:
         return member
 
     def new_leaders(self) -> Leaders:
-        """Return an object that finds the leaders of other partitions, for the responses of one network worker."""
+        """Return an object with which one network worker finds the leaders of partitions that other brokers lead."""
         member = self.member
         assert member is not None, "joined before workers are made"
 
@@ -147,7 +155,7 @@ class ClusterParts:
         return Leaders(address_of, by_rack=bool(self._config.replica_selector_class))
 
     def sources(self) -> list[Callable[[], Iterable[Family]]]:
-        """Return the sources of metrics; call this after `join`."""
+        """Return the sources of metrics. Call this after `join`."""
         assert self.member is not None, "joined before metrics are served"
         return [self.in_sync.families, self.directories.families, self.fetchers.families, tell_of(self.member)]
 
@@ -156,7 +164,7 @@ class ClusterParts:
         self._ways.reload_certificates()
 
     def give_up(self) -> None:
-        """End a start that waits for the cluster, with StartGivenUp."""
+        """End a `join` or `enter` that waits for the cluster. It then raises StartGivenUp."""
         if self.member is not None:
             self.member.give_up()
 
@@ -166,7 +174,7 @@ class ClusterParts:
         self.member.enter()
 
     def leave(self, logs: LogManager | None, *, controlled: bool) -> None:
-        """Leave the cluster, after moving leaderships away if `controlled`. Idempotent."""
+        """Leave the cluster. If `controlled`, move leaderships to other brokers first. Idempotent."""
         if self.member is not None:
             self.member.stop(controlled=controlled)
             if logs is not None:
@@ -175,5 +183,5 @@ class ClusterParts:
         self._leaving.close()  # not before: until leadership has moved, the broker leads and follows
 
     def stop(self) -> None:
-        """Stop the parts that clients' requests no longer need. Idempotent."""
+        """Stop the parts that clients' requests needed until now. Idempotent."""
         self._stopping.close()

@@ -1,4 +1,4 @@
-"""Build and connect every part of a broker (the composition root), and start and stop them in order.
+"""Build and connect all parts of a broker (the composition root), and start and stop them in order.
 
     start: descriptors ─▶ metrics and health ─▶ log directory (lock, recovery) ─▶ I/O pool ─▶ TLS, SASL ─▶ groups,
            transactions ─▶ listeners ─▶ in a cluster: its controllers ─▶ workers ─▶ ZooKeeper, for the 0.7 listener ─▶
@@ -6,12 +6,13 @@
     stop:  controllers, fetchers, ZooKeeper ─▶ acceptor ─▶ transactions, groups ─▶ workers (parked answers, then
            connections) ─▶ I/O pool ─▶ log directory (flush, marker) ─▶ metrics and health
 
-Each part registers its stop on one ExitStack, so parts stop in reverse order. If a part must stop later than that, its
-stop is registered before it is built. Workers are an example: they stop after the groups, which complete their parked
-answers.
+Each part registers its stop on one ExitStack, so parts stop in the reverse order of registration. A part that must stop
+later than the order of the starts says is registered before it is built. For example, workers stop after the groups,
+since the groups complete the workers' parked answers.
 
-Only `kafkalite.broker.server` imports this module. Thread rule: one thread at a time calls `start` and `stop`; any
-thread may call the callbacks of settings and quotas.
+Only `kafkalite.broker.server` imports this module.
+
+Thread rule: one thread at a time calls `start` and `stop`. Any thread may call the callbacks of settings and quotas.
 """
 
 from __future__ import annotations
@@ -80,11 +81,13 @@ LONG_REQUEST_STOP_S: Final = 1.0
 class Composition:
     """The parts of a broker from one start to its stop. A failed start must be stopped, too.
 
-    `sources` and `notes`  further metrics and health notes
-    `place`                returns the listener to bind instead of a configured one
-    `faults`               injected into requests, in a broker under test
-    `given_up`             set when the start should end early
-    `failed`               set here when the broker cannot continue
+        policies       retention policies, in addition to the topics' settings
+        sources        further metrics
+        notes          further notes for the health page
+        place          returns the listener to bind instead of a configured one
+        faults         injected into requests, in a broker under test
+        given_up       an event that ends a start early
+        failed         an event that is set here when the broker cannot continue
     """
 
     pool: IoPool
@@ -139,7 +142,7 @@ class Composition:
 
     @property
     def progress(self) -> str:
-        """Return a description of the start's progress, or "" if no progress can be described. Any thread."""
+        """Return a description of the start's progress, or "" before the data directory is opened. Any thread."""
         logs, member = self.logs, None if self.cluster is None else self.cluster.member
         if logs is None:
             return ""
@@ -147,7 +150,7 @@ class Composition:
         return opened if member is None else f"{member.progress}, {opened}"
 
     def reload_certificates(self) -> None:
-        """Load the certificates of every TLS listener again. If loading fails, log the error and keep the current
+        """Load the certificates of every TLS listener again. If this fails, log the error and keep the current
         certificates."""
         for part in (self.tls, self.metrics):
             if part is not None:
@@ -156,7 +159,7 @@ class Composition:
             self.cluster.reload_certificates()
 
     def leave(self) -> None:
-        """Close, in a forked child, the child's copies of the parent's directory lock, listeners and connections."""
+        """Close a forked child's copies of the parent's directory lock, listeners and connections."""
         holders = [each for each in (self.acceptor, self.metrics, *self.workers) if each is not None]
         known = [descriptor for each in holders for descriptor in each.descriptors()]
         bound = [listener.socket.getsockname()[:2] for listener in self.listeners]
@@ -166,7 +169,7 @@ class Composition:
     # --- start --------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start all parts; clients are served when it returns. Raises StartupError."""
+        """Start all parts. On return clients are served. Raises StartupError."""
         forks.register(self)
         self._start_metrics()
         self.cluster = cluster = self._find_cluster()
@@ -205,7 +208,8 @@ class Composition:
             self.told.accepting = True
 
     def _find_cluster(self) -> ClusterParts | None:
-        """Return the parts that only a broker in a cluster has, or None, without an import, for a standalone broker."""
+        """Return the parts that only a broker in a cluster has. For a standalone broker, import nothing and return
+        None."""
         if not self.config.in_cluster:
             return None
         from kafkalite.broker.cluster_parts import ClusterParts
@@ -213,7 +217,7 @@ class Composition:
         return ClusterParts(self.config, self.clock, self._given_up, self._on_fatal)
 
     def _open_logs(self, cluster_id: str) -> LogManager:
-        """Open the data directory. A new directory gets this cluster id, or a new one if the id is ""."""
+        """Open the data directory. A new directory gets `cluster_id`, or a new cluster id if `cluster_id` is ""."""
         self.logs = logs = LogManager(
             self.config,
             self.clock,
@@ -335,7 +339,7 @@ class Composition:
         return ErrorCounts(cluster_table.ROWS)
 
     def _start_metrics(self) -> None:
-        """Start serving metrics and health if that is configured; otherwise nothing is imported."""
+        """Start serving metrics and health if that is configured. Otherwise import nothing."""
         if not self.config.metrics_listeners and not self.config.request_slow_log_ms:
             return
         from kafkalite.broker.metrics.parts import Parts
@@ -353,7 +357,7 @@ class Composition:
         logger.info("serving metrics and health at %s", ", ".join(self.metrics.urls))
 
     def _tell_parts(self, logs: LogManager, sessions: FetchSessionCache, services: BrokerServices) -> None:
-        """Connect metrics and health to all parts, after these were built."""
+        """Connect metrics and health to all parts, after the parts were built."""
         told = self.told
         if told is None:
             return
@@ -370,7 +374,7 @@ class Composition:
         told.notes = list(self._notes)
 
     def _take_client_metrics(self, logs: LogManager, services: BrokerServices) -> None:
-        """Collect clients' metrics if metrics are served; otherwise nothing is imported."""
+        """Collect clients' metrics if the broker serves metrics. Otherwise import nothing."""
         if not self.config.metrics_listeners:
             return
         from kafkalite.broker.telemetry.clients import ClientMetrics
@@ -396,7 +400,7 @@ class Composition:
         self.pool.resize(config.num_io_threads)
 
     def _use_cluster_config(self) -> None:
-        """Apply the cluster's settings, which the log directory already has, to the services. Any thread."""
+        """Give the services the changed settings that the log manager already has. Any thread."""
         services = self.services
         if self.cluster is None or services is None:
             return
@@ -412,8 +416,10 @@ class Composition:
             self.acceptor.rates.set_address_rates(*address_rates(self.quotas.table))
 
     def _resize_workers(self, acceptor: Acceptor, count: int) -> None:
-        """Start or stop network workers. A worker that stops first serves the requests that it has begun, then closes
-        its connections."""
+        """Start or stop network workers.
+
+        A stopping worker first serves the requests that it has begun, then closes its connections.
+        """
         for number in range(len(self.workers), count):
             worker = self._factory.make(number, count)
             worker.start()
@@ -477,8 +483,8 @@ class Composition:
         return BoundListener(wanted.name, listening, endpoint, classic=wanted.classic, tls=tls, sasl=sasl)
 
     def _connections_room(self) -> int:
-        """Return the number of connections for which descriptors are left; segments and the process itself come
-        first."""
+        """Return the number of connections for which descriptors are left after those for segments and the process
+        itself."""
         if self._descriptor_count_max == resource.RLIM_INFINITY:
             return self.config.max_connections
         left = self._descriptor_count_max - open_segments_max(self.config) - DESCRIPTORS_KEPT
@@ -495,7 +501,8 @@ class Composition:
         self._failed.set()
 
     def _register(self, logs: LogManager) -> None:
-        """Register in ZooKeeper if ZooKeeper is configured and the broker has a listener for 0.7 clients."""
+        """Register the broker in ZooKeeper, if ZooKeeper is configured and the broker has a listener for 0.7
+        clients."""
         config = logs.config
         endpoint = next((bound.endpoint for bound in self.listeners if bound.classic), None)
         if not config.zookeeper_connect or not config.enable_zookeeper:
@@ -532,9 +539,9 @@ class Composition:
     # --- stop ---------------------------------------------------------------------------------------------------------
 
     def stop(self, *, crash: bool = False) -> bool:
-        """Stop the running parts; return whether the logs were closed cleanly.
+        """Stop the running parts. Return whether the logs were closed cleanly.
 
-        With `crash`, stop as the end of the process would: send no responses and close nothing in order.
+        With `crash`, stop as at the end of the process: send no responses, and close nothing in order.
         """
         self._crash = crash
         self._stops.close()
@@ -556,7 +563,7 @@ class Composition:
             self._stop_workers(0.0)
 
     def _close_long_requests(self) -> None:
-        """Close the thread for long requests before the coordinators stop, so that it starts nothing that would not
+        """Close the thread for long requests before the coordinators stop, so that it starts no work that would never
         end."""
         if not self.long_requests.close(LONG_REQUEST_STOP_S):
             logger.warning("a long request is still running after %.0f s; the broker stops anyway", LONG_REQUEST_STOP_S)
@@ -593,7 +600,7 @@ class Composition:
 
 
 def topic_source_of(config: BrokerConfig) -> Callable[[LogManager], TopicSource] | None:
-    """Return the source of topics for a broker in a cluster, or None for a standalone broker."""
+    """Return the source of topics for a broker in a cluster; None for a standalone broker."""
     if not config.in_cluster:
         return None
     from kafkalite.broker.log.assigned import AssignedTopics
@@ -602,7 +609,7 @@ def topic_source_of(config: BrokerConfig) -> Callable[[LogManager], TopicSource]
 
 
 def load_tls(config: BrokerConfig) -> TlsListeners | None:
-    """Return the certificates of TLS listeners, or None, without an import, if no listener uses TLS."""
+    """Return the certificates of TLS listeners. If no listener uses TLS, import nothing and return None."""
     if not any(listener.tls for listener in config.bound_listeners):
         return None
     from kafkalite._native.tls.tls_context import library_version
@@ -614,7 +621,7 @@ def load_tls(config: BrokerConfig) -> TlsListeners | None:
 
 
 def load_sasl(logs: LogManager, pool: IoPool, clock: Clock) -> Mapping[str, SignIns]:
-    """Return the authentication of SASL listeners, by listener name. Imports nothing if no listener uses SASL."""
+    """Return the authentication of SASL listeners, by listener name. If no listener uses SASL, import nothing."""
     config = logs.config
     listeners = [listener for listener in config.bound_listeners if listener.sasl]
     if not listeners:
@@ -637,7 +644,7 @@ def load_sasl(logs: LogManager, pool: IoPool, clock: Clock) -> Mapping[str, Sign
 
 
 def load_authorizer(logs: LogManager) -> Authorizer | None:
-    """Return the authorizer with the journal's ACLs, or None, without an import, if no authorizer is configured."""
+    """Return the authorizer with the journal's ACLs. If no authorizer is configured, import nothing and return None."""
     config = logs.config
     if not config.asks_rules:
         return None
@@ -655,7 +662,8 @@ def load_authorizer(logs: LogManager) -> Authorizer | None:
 
 
 def reachable_address(host: str) -> str:
-    """Return a host's address, which a 0.7 broker registers in ZooKeeper; the name itself if it cannot be resolved."""
+    """Return the address of a host for the registration of a 0.7 broker in ZooKeeper; the name if it cannot be
+    resolved."""
     try:
         return str(socket.gethostbyname(host))
     except (OSError, ValueError):  # not found, or not a valid name, for example one with a NUL

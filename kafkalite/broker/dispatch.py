@@ -1,17 +1,17 @@
-"""Dispatch a request's bytes to its handler and return the response's bytes, for APIs that are not served in C.
+"""Dispatch a request's bytes to its handler, and return the response's bytes. Produce and Fetch are served in C
+instead.
 
     header ─▶ row of the handler table ─┬─▶ decode ─▶ handler, inline or on the I/O pool ─▶ encode ─▶ answer
                                         │               └─▶ Deferred: parked, encoded by the thread that completes it
                                         └─▶ long: all of that, in portions, by kafkalite.broker.limits.long_requests
 
-Requests of one connection take effect in order, as in Apache Kafka, which serves one at a time. While a request of a
-connection is on the I/O pool, later ones are run there, too. While a Deferred of an API with `in_order` is incomplete,
-later requests wait for it. Answers always leave in the order of the requests. Produce and Fetch are served in C, not
-here.
+The requests of one connection take effect in order. (Apache Kafka serves one of them at a time.) If a request of a
+connection is on the I/O pool, the later requests run there, too. They wait for an incomplete Deferred only if the
+Deferred's API has `in_order`. Answers always leave in the order of the requests.
 
-Only this module turns exceptions into answers. The connection is closed with one log line, as in Kafka, if a request
-violates its schema, if its API or version is unsupported, or if a handler fails. A client's mistake in a well-formed
-request is an error code in the response, which the handler sets.
+A client's mistake in a well-formed request is an error code, which the handler sets in the response. In three cases the
+connection is closed with one log line, as in Kafka: the request violates its schema, its API or version is not
+supported, or the handler fails. Only this module turns exceptions into these results.
 
 Thread rule: called on network workers.
 """
@@ -54,7 +54,7 @@ NO_REQUEST: Final = "%s v%d: the request does not match its schema: %s"
 
 
 class _Task:
-    """A request on its way to the handler. `request` is None until it is decoded."""
+    """A request on its way to the handler. `request` is None until the body is decoded."""
 
     __slots__ = ("body", "context", "correlation_id", "dispatcher", "request", "row")
 
@@ -86,14 +86,13 @@ None."""
 
 
 class _LongTask:
-    """A request as a job of the thread for long requests: decode ─▶ handler ─▶ encode ─▶ free memory, each in
-    portions."""
+    """A job for the thread for long requests: decode ─▶ handler ─▶ encode ─▶ free memory, each in portions."""
 
     __slots__ = ("_answer", "_charge", "_make", "_release", "_task")
 
     def __init__(self, task: _Task, answer: Answer, make: Callable[[], Any] | None = None) -> None:
-        """`make` returns the response of a handler that was already called; it is None if the handler still has to be
-        called."""
+        """`make` returns the response of a handler that was already called. If `make` is None, the job calls the
+        handler."""
         self._task = task
         self._answer = answer
         self._make = make
@@ -102,7 +101,7 @@ class _LongTask:
         """Lets the connection's later requests take effect, once the answer to this request is made."""
 
     def run(self, pace: Pace) -> _Step | None:
-        """Serve the request. If it may wait for a disk, return the step that calls its handler."""
+        """Serve the request. If the request may wait for a disk, return the step that calls its handler."""
         if self._make is not None:
             try:
                 return self._guarded(pace, self._deliver_made)
@@ -111,7 +110,7 @@ class _LongTask:
         return self._guarded(pace, self._begin)
 
     def drop(self) -> None:
-        """Close the connection, since the request gets no answer."""
+        """Close the connection instead of answering the request."""
         self._answer.fail(None)
         self._let_go()
 
@@ -142,7 +141,8 @@ class _LongTask:
         return None
 
     def _grow(self, size: int) -> None:
-        """Charge `size` more bytes of the answer. Raises MemoryCeilingReached if the client holds too much."""
+        """Charge `size` more bytes of the answer to the client. MemoryCeilingReached if the client uses too much
+        memory."""
         if self._charge is None:
             self._charge = self._task.context.connection.memory.charge(KIND_ANSWERS)
         self._charge.grow(size)
@@ -177,7 +177,7 @@ class _LongTask:
             response.then_make(lambda make: self._finish(make, release))
 
     def _finish(self, make: Callable[[], Any], release: Callable[[], None] | None) -> None:
-        """Let the thread for long requests build the answer of a completed Deferred. Any thread."""
+        """Let the thread for long requests encode the answer of a completed Deferred. Any thread."""
         job = _LongTask(self._task, self._answer, make)
         job._release = release
         self._task.dispatcher.long_requests.finish(self._task.context.connection, job)
@@ -231,7 +231,8 @@ class Dispatcher:
         client_id: bytes | None,
         body: bytes | LargeBody,
     ) -> bytes | None:
-        """Return the response frame; None if a parked Answer follows or the connection was closed."""
+        """Handle a request. Return the response frame; None if the response follows later or the connection was
+        closed."""
         row = self._find(key)
         if row is None or not row.serves(version):
             return self._refuse(connection, key, version, correlation_id, client_id)
@@ -295,8 +296,10 @@ class Dispatcher:
 
     @staticmethod
     def _park(connection: Connection, body: bytes | LargeBody, request: Any) -> Answer:
-        """Reserve the answer's place in the connection. Until the answer is ready, the request's memory is charged to
-        the client's holder."""
+        """Reserve the place of a later answer among the connection's answers.
+
+        The memory of the request is charged to the client until the answer is ready.
+        """
         return connection.park(len(body), decoded=request is not None)
 
     def decode(self, row: table.Row, version: int, body: bytes, pace: Callable[[], object] | None = None) -> Any:
@@ -305,11 +308,11 @@ class Dispatcher:
         return row.decode(version, header.request_body(row.key, version, body), partitions_max, pace)
 
     def _after_pool(self, task: _Task, answer: Answer, long: bool) -> None:
-        """Serve a request on the I/O pool, after earlier requests of its connection. A long request is passed to the
-        thread for long requests.
+        """Serve a request on the I/O pool, after earlier requests of its connection. Pass a long request to its own
+        thread.
 
         A request that may wait for a disk is dropped if its client has disconnected. Otherwise many requests of one
-        client would occupy the pool long after the client has gone.
+        client would occupy the pool long after the client has disconnected.
         """
         try:
             if not long and task.row.blocks(task.context, task.request) and has_gone(task.context.connection):
@@ -329,7 +332,7 @@ class Dispatcher:
 
     @staticmethod
     def respond(row: table.Row, context: RequestContext, request: Any) -> Any:
-        """Return the handler's response, or an error response if the client lacks the permission for the API."""
+        """Return the handler's response, or an error response if the client may not use the API."""
         if context.broker.authorizer is not None and row.gated:
             refusal = permissions.refused(context, request)
             if refusal is not None:
@@ -392,8 +395,10 @@ class Dispatcher:
         response: Any,
         pace: Callable[[int], object] | None = None,
     ) -> bytes:
-        """Encode the response frame, with the longer throttle time of two quotas; the connection is muted for that
-        time."""
+        """Encode the response frame with the throttle time.
+
+        If the request violated two quotas, the longer throttle time counts. The connection is muted for this time.
+        """
         own = getattr(response, "throttle_time_ms", None)
         if own is not None and own > context.throttle_ms:
             context.connection.throttle_soon(context.api_key, own, context.throttle_ms)
@@ -406,8 +411,10 @@ class Dispatcher:
     def _refuse(
         connection: Connection, key: int, version: int, correlation_id: int, client_id: bytes | None
     ) -> bytes | None:
-        """Answer an unsupported ApiVersions request in version 0, so that the client can downgrade (KIP-511). For any
-        other API, close the connection."""
+        """Refuse an API or version that is not supported: close the connection.
+
+        ApiVersions gets an error response of version 0 instead, so that the client can use a lower version (KIP-511).
+        """
         if key == table.API_VERSIONS_KEY:
             return table.unsupported_api_versions(correlation_id)
         connection.close("unsupported API %d version %d", key, version, client_id=client_id)

@@ -7,9 +7,11 @@
                                       From 30 on the data directory can be cordoned (KIP-1066)
     transaction.version               2: producers raise their epoch with each transaction (KIP-890); 0, 1: they do not
 
-A feature has its newest level until a client changes it. The exception is metadata.version with the level of Kafka 4.1:
-if tools see a later release, they also request share and streams groups. A change is a line in the journal and raises
-the epoch; clients use the response with the highest epoch. `share.version` and `streams.version` are not supported.
+`share.version` and `streams.version` are not supported. A feature has its newest level until a client changes it. Only
+metadata.version begins with the level of Kafka 4.1, since tools that see a later release also request share groups and
+streams groups.
+
+A change is a line in the journal and raises the epoch. Clients use the response with the highest epoch.
 
 Source: Feature, MetadataVersion, KRaftVersion, GroupVersion and TransactionVersion of Kafka 4.4.
 """
@@ -49,7 +51,7 @@ EPOCH: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """The features in force."""
+    """The features in force, with their levels."""
 
     changed: tuple[tuple[str, int], ...] = ()
     """(name, level) of the changed features, by name."""
@@ -58,7 +60,7 @@ class Features:
 
     @property
     def epoch(self) -> int:
-        """The epoch that clients compare."""
+        """The epoch of these levels. Clients use the levels with the highest epoch."""
         return EPOCH + self.change_count
 
     def level(self, name: str) -> int:

@@ -1,9 +1,10 @@
 """Check the machine for `kafkalite check`: the disk, limits, memory and clock that a broker depends on.
 
-Each row is a finding; if the finding is a problem, the row says why it matters. The sources are the kernel's files, as
-proc(5) and statvfs(3) describe them; rows without a source on this system are omitted.
+Each row is a finding. If the finding is a problem, the row also has the reason. The sources are the kernel's files, as
+described in proc(5) and statvfs(3). A row whose source is missing on this system is left out.
 
-Blocks: it writes and syncs a file in the data directory or, if that does not exist, in the nearest existing parent.
+Blocks: the check writes and syncs a file in the data directory. If the directory does not exist, the file is in the
+nearest existing parent.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ CLOCK_STARTS_S: Final = 1_735_689_600
 
 
 class Row(NamedTuple):
-    """A finding. `verdict`: ok; note (it costs speed or space); look (data or service is at risk)."""
+    """A finding. `verdict` is "ok", "note" (it costs speed or space) or "look" (data or service is at risk)."""
 
     what: str
     found: str
@@ -62,7 +63,8 @@ class Mount(NamedTuple):
 
 
 def look(directory: str) -> list[Row]:
-    """Return all findings, in the order shown. Raises StartupError if the directory is not writable."""
+    """Return all findings in the order in which they are shown. Raises StartupError if the directory is not
+    writable."""
     place = os.path.abspath(directory)
     while not os.path.isdir(place) and place != os.path.dirname(place):
         place = os.path.dirname(place)
@@ -84,7 +86,8 @@ def look(directory: str) -> list[Row]:
 
 
 def mount_of(path: str, table: str | None = None) -> Mount:
-    """Return the file system that contains a path, from /proc/self/mounts or the given text of it."""
+    """Return the file system that contains a path, from /proc/self/mounts or from `table`, a text in the same
+    format."""
     if table is None:
         with open("/proc/self/mounts", encoding="utf-8", errors="replace") as file:
             table = file.read()
@@ -147,7 +150,7 @@ def sync_time(directory: str) -> Iterator[Row]:
 
 
 def judged_sync(median_ms: float, max_ms: float) -> Row:
-    """Return the row for measured sync times in milliseconds."""
+    """Return the finding for the measured sync times, in milliseconds."""
     found = f"{median_ms:.2f} ms, at most {max_ms:.1f} ms"
     if median_ms < SYNC_MS_MIN:
         return Row(
@@ -186,7 +189,8 @@ def room(directory: str) -> Iterator[Row]:
 
 
 def limits() -> Iterator[Row]:
-    """Check the limits of this user and of the kernel. The broker raises its soft limit of files to the hard one."""
+    """Check the limits of this user and of the kernel. A broker raises its soft limit of open files to the hard
+    limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < DESCRIPTORS_MIN:
         yield Row("open files", f"{hard:,}", LOOK, "each connection and segment needs one; set LimitNOFILE=65536")
@@ -226,7 +230,7 @@ def memory() -> Iterator[Row]:
 
 
 def clock() -> Iterator[Row]:
-    """Check that the clock is right and synchronised; retention and timestamps depend on it."""
+    """Check that the clock is right and synchronised, since retention and timestamps depend on it."""
     now = time.time()
     found = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
     state = _clock_state()
@@ -244,7 +248,8 @@ def clock() -> Iterator[Row]:
 
 
 def expiry_time(directory: str) -> Iterator[Row]:
-    """Compare the trusted time that a broker has stored in the directory with the clock; without one, yield no row."""
+    """Compare the clock with the trusted time that a broker has stored in the directory. Yield no row without a stored
+    time."""
     stored = expiry_checkpoint.read(directory)
     if stored is None:
         return

@@ -1,22 +1,24 @@
-"""Migrate a standalone broker into a cluster, with all its data, in its own data directory.
+"""Migrate a standalone broker into a cluster. The data stays in its data directory.
 
-    look        open the directory as the broker did: find its contents, and those that cannot be migrated
+    look        open the directory as the broker did; find its contents and the contents that cannot be migrated
     join        register with the id that the broker will have; clients cannot connect yet
     hand over   send ACLs, quotas and settings to the controllers; create the topics there, with their only replica here
     raise       raise leader epochs above those in the logs, and producer ids above those allocated here
-    leave       end the registration as a broker that stops does
+    leave       end the registration, as a broker that stops does
     become      give the directory the topics' new ids and the cluster's identity (kafkalite.broker.log.handover)
 
-Records are not moved or rewritten: offsets, epochs, and the state of producers and transactions stay the same, and the
-duration does not depend on the amount of data. Each step can be repeated; after an interruption, run the migration
-again.
+Records are not moved or rewritten, so the duration does not depend on the amount of data. Offsets, epochs, and the
+state of producers and transactions stay the same. After an interruption, run the migration again: each step can be
+repeated.
 
-Leader epochs are raised because the batches in the logs have the standalone broker's epochs, and later batches must not
-have lower ones. Each time a broker is fenced and unfenced, the controllers raise the leader epochs of all partitions
-that it leads. Producer ids are raised because the controllers also allocate from 0 on: a new producer could get the id
-of a producer that a log knows.
+Why leader epochs are raised: the batches in the logs have the standalone broker's epochs, and later batches must not
+have lower epochs. The controllers raise the leader epochs of a broker's partitions each time the broker is fenced and
+unfenced.
 
-Blocks; belongs to one thread. Raises StartupError, in one sentence, if the migration is not possible.
+Why producer ids are raised: the controllers allocate from 0, too. Without the raise, a new producer could get the id of
+a producer in a log.
+
+Blocks; belongs to one thread. Raises StartupError, with one sentence, if the migration is not possible.
 """
 
 from __future__ import annotations
@@ -106,7 +108,7 @@ _TWICE: Final = 2
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """The result of a migration: the migrated data, and the data that was left out, with the reason."""
+    """The result of a migration: numbers of the migrated data, and descriptions of the data that was left out."""
 
     topics: int = 0
     partitions: int = 0
@@ -128,7 +130,7 @@ class Report:
 
 @dataclass(slots=True)
 class _Found:
-    """The contents of the directory."""
+    """The contents of the standalone broker's directory."""
 
     state: MetadataState
     report: Report
@@ -139,9 +141,10 @@ class _Found:
 
 
 def migrate(config: BrokerConfig, clock: Clock, told: Callable[[str], object], *, dry_run: bool = False) -> Report:
-    """Migrate the broker's directory into the cluster that its settings name; `told` is called with each step.
+    """Migrate the broker's data directory into the cluster that `config` names.
 
-    With `dry_run` the directory is only checked. Raises StartupError and OSError.
+    `told` is called with the description of each step. With `dry_run` the directory is only checked. Raises
+    StartupError or OSError.
     """
     if not config.in_cluster:
         raise StartupError("process.roles must be broker: give the settings that the broker will have in the cluster")
@@ -181,7 +184,7 @@ def _stored_node_id(root: str, stored: Mapping[str, str]) -> int:
 
 
 def _alone(config: BrokerConfig, node_id: int) -> BrokerConfig:
-    """Return the settings of the standalone broker that concern logs."""
+    """Return the settings for opening the logs as the standalone broker did."""
     texts: dict[str, object] = {
         key: text
         for key, text in config.static_texts.items()
@@ -199,7 +202,7 @@ def _hand_over(
     *,
     dry_run: bool,
 ) -> Handover:
-    """Run all steps except the last one; on return the directory is closed."""
+    """Run all steps except the last one. The directory is closed afterwards."""
     told("checking the data directory")
     faults: list[BaseException] = []
     logs = LogManager(alone, clock, on_fatal=faults.append)
@@ -228,7 +231,7 @@ def _hand_over(
 
 
 def _look(logs: LogManager) -> _Found:
-    """Return the directory's contents. Raises StartupError for contents that cannot be migrated."""
+    """Return the contents of the directory. Raises StartupError if they cannot be migrated."""
     data = files.read_bytes(f"{logs.directory}/{files.JOURNAL_NAME}")
     state, _, _ = replay(f"{logs.directory}/{files.JOURNAL_NAME}", data or b"")
     classic = sorted(logs.classic_topics())
@@ -300,7 +303,7 @@ def _missing_users(state: MetadataState, there: Mapping[tuple[int, str], ScramCr
 
 
 def _settings_of(state: MetadataState, node_id: int) -> dict[tuple[int, str], dict[str, str]]:
-    """Return the settings by resource, without settings of topics, which are created with their settings."""
+    """Return resource → settings. Topics are left out, since they are created with their settings."""
     found = {
         (BROKER, ""): state.cluster_overrides,
         (BROKER, str(node_id)): state.broker_overrides,
@@ -319,7 +322,7 @@ def _named(names: Sequence[str]) -> str:
 
 
 class _Migration:
-    """The steps that need the cluster."""
+    """The steps of a migration that need the cluster."""
 
     def __init__(
         self,
@@ -353,7 +356,7 @@ class _Migration:
         self._member = Member(node, ways.controllers, times_of(config), clock, serves=True, on_fatal=self._fault.append)
 
     def run(self) -> Handover:
-        """Run all steps that change the cluster."""
+        """Run all steps that change the cluster, from `join` to `leave`."""
         member = self._member
         member.start()
         try:
@@ -377,7 +380,7 @@ class _Migration:
         return done
 
     def _begin(self) -> Handover:
-        """Check that the cluster can take the directory, and record that the migration has begun."""
+        """Check that the cluster can accept the directory's contents, and record that the migration has begun."""
         image, state = self._member.image, self._found.state
         begun = self._begun or Handover(
             phase=PLANNED,
@@ -432,8 +435,10 @@ class _Migration:
         return [acl for acl in self._found.state.acls if tuple(acl) not in there]
 
     def _new_quotas(self, begun: Handover) -> list[list[Any]]:
-        """Return the quotas that the cluster lacks, by entity and key. Raises StartupError if a quota has another value
-        there."""
+        """Return the (entity, key) of each quota that the cluster lacks.
+
+        Raises StartupError if the cluster has another value for a quota.
+        """
         there, found, others = self._member.image.quotas, [], []
         for entity, values in self._found.state.quotas.items():
             for key, value in values.items():
@@ -448,8 +453,10 @@ class _Migration:
         return found
 
     def _new_settings(self, begun: Handover) -> list[list[Any]]:
-        """Return the settings that the cluster lacks, by resource and key. Raises StartupError if a setting has another
-        value there."""
+        """Return the (resource, key) of each setting that the cluster lacks.
+
+        Raises StartupError if the cluster has another value for a setting.
+        """
         found, others = [], []
         for (kind, name), values in _settings_of(self._found.state, self._node_id).items():
             there = self._member.image.configs.get((kind, name), {})
@@ -463,7 +470,8 @@ class _Migration:
         return found
 
     def _check_ids_of_others(self, first: int, end: int) -> None:
-        """Raise StartupError if producers here use ids in [first, end), which other brokers may have allocated."""
+        """Raise StartupError if a producer in the logs has an id in [first, end), since another broker may have
+        allocated the id."""
         if any(first <= producer_id < end for producer_id in self._found.producer_ids):
             raise StartupError(
                 f"the cluster has allocated the producer ids {first} to {end - 1} in the meantime, and producers of "
@@ -494,7 +502,7 @@ class _Migration:
     # --- what an earlier attempt copied and was deleted here since ----------------------------------------------------
 
     def _take_back(self) -> None:
-        """Remove from the cluster everything that was removed here while the broker ran standalone again."""
+        """Remove from the cluster what an earlier attempt created and the standalone broker has deleted since."""
         if self._begun is not None:
             self._take_back_rules(self._begun.rules)
             self._take_back_quotas(self._begun.quotas)
@@ -528,8 +536,10 @@ class _Migration:
                 self._alter_settings(kind, name, [AlterableConfig(name=key, config_operation=DELETE, value=None)])
 
     def _take_back_topics(self, carried: list[str]) -> None:
-        """Delete topics in the cluster that were deleted here or have another number of partitions. No client could
-        write to them in the cluster."""
+        """Delete topics that an earlier attempt created, if the standalone broker has deleted or extended them since.
+
+        The cluster's topics have no records, since clients could not write to them.
+        """
         image, found = self._member.image, self._found.state.topics
         gone = {
             name: image.topic_ids[name]
@@ -629,7 +639,7 @@ class _Migration:
         self._fit_topics()
 
     def _fit_topics(self) -> None:
-        """Apply settings to existing topics that were changed here while the broker ran standalone again."""
+        """Change the settings of topics in the cluster to those that the standalone broker has now."""
         resources = []
         for topic in self._found.state.topics.values():
             there = self._member.image.configs.get((TOPIC, topic.name), {})
@@ -643,7 +653,8 @@ class _Migration:
                 _check(row.error_code, f"settings of topic {row.resource_name}", row.error_message)
 
     def _has(self, topic: TopicState) -> bool:
-        """Return whether the cluster has the topic with these partitions, on this broker only."""
+        """Return whether the cluster has the topic, with the same partitions, and with this broker as their only
+        replica."""
         made = self._member.image.topic(topic.name)
         return (
             made is not None
@@ -654,8 +665,7 @@ class _Migration:
     # --- epochs and producer ids --------------------------------------------------------------------------------------
 
     def _raise_epochs(self) -> None:
-        """Let the controllers fence and unfence the broker until their leader epochs are at least as high as the epochs
-        in the logs."""
+        """Raise the cluster's leader epochs at least to the epochs in the logs, by fencing and unfencing the broker."""
         while (short := self._short_of_epochs()) > 0:
             self._told(f"raising leader epochs by {short}")
             for _ in range(-(-short // _TWICE)):
@@ -682,8 +692,10 @@ class _Migration:
         return found
 
     def _beat(self, *, fenced: bool) -> None:
-        """Send heartbeats until the controllers have fenced or unfenced the broker. The member's own heartbeats always
-        ask to be unfenced."""
+        """Send heartbeats until the controllers have fenced or unfenced the broker, as `fenced` says.
+
+        The heartbeats of the membership cannot be used, since they always ask to be unfenced.
+        """
         deadline = time.monotonic() + IMAGE_S_MAX
         while True:
             request = BrokerHeartbeatRequest(
@@ -704,10 +716,11 @@ class _Migration:
             time.sleep(LOOK_S)
 
     def _raise_producer_ids(self, done: Handover) -> None:
-        """Allocate blocks of producer ids, without using them, until the ids are above all ids allocated here.
+        """Allocate blocks of producer ids from the controllers, without using them, up to the highest id allocated
+        here.
 
-        If another broker gets a block meanwhile, there is a gap between the blocks. The progress is recorded after each
-        answer, because a later run cannot see which broker got a block.
+        Raises StartupError if another broker got a block with ids that are used here. The progress is recorded after
+        each answer, because a later run cannot see which broker got a block.
         """
         wanted = self._found.state.next_producer_id
         while done.producer_ids_clear < wanted:
@@ -722,7 +735,7 @@ class _Migration:
     # --- requests and waits -------------------------------------------------------------------------------------------
 
     def _ask(self, key: int, request: object) -> Any:
-        """Return the controller's response. Raises StartupError if no response came."""
+        """Send a request to the controller and return the response. Raises StartupError if no response came."""
         answered = threading.Event()
         answer = self._member.ask(key, request)
         answer.then(lambda _response: answered.set())
@@ -743,14 +756,14 @@ class _Migration:
 
     @staticmethod
     def _settle(condition: Callable[[], bool]) -> None:
-        """Wait until a condition is true, for example about the broker's metadata, but at most SETTLE_S seconds."""
+        """Wait until a condition is true, but at most SETTLE_S seconds."""
         deadline = time.monotonic() + SETTLE_S
         while not condition() and time.monotonic() < deadline:
             time.sleep(LOOK_S)
 
 
 def settings_changes(there: Mapping[str, str], wanted: Mapping[str, str]) -> list[AlterableConfig]:
-    """Return the changes that turn the cluster's current settings into the wanted ones."""
+    """Return the changes that turn a topic's settings in the cluster into the wanted settings."""
     changes = [
         AlterableConfig(name=key, config_operation=SET, value=text)
         for key, text in wanted.items()
@@ -793,7 +806,8 @@ def _portions(rows: list[Any], count: int) -> Iterator[list[Any]]:
 
 
 def _portions_of_partitions(topics: Iterable[TopicState]) -> Iterator[list[TopicState]]:
-    """Yield topics in groups of at most PARTITIONS_AT_ONCE partitions; a larger topic is a group by itself."""
+    """Yield topics in groups of at most PARTITIONS_AT_ONCE partitions. A topic with more partitions is a group by
+    itself."""
     portion: list[TopicState] = []
     partitions = 0
     for topic in topics:

@@ -1,4 +1,4 @@
-"""Prepare the process for a broker: descriptor limit, heap, and libraries that the first requests need."""
+"""Prepare the process for a broker: descriptor limit, heap, and the libraries that the first requests need."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ other network threads get it only after this interval, several times for each sy
 
 
 def own_process() -> None:
-    """Limit the memory that libraries take in a process that runs only the broker, before its threads start.
+    """Limit the memory that libraries take in a process that runs only the broker. Call it before any thread starts.
 
-    numpy's OpenBLAS must not start a thread per processor, since a broker multiplies no matrices; a number in the
-    environment is kept. glibc's heap gets few arenas and returns memory after a peak, unless the environment configures
-    it. Threads release the GIL after SWITCH_INTERVAL_S.
+    numpy's OpenBLAS must not start a thread per processor, since a broker multiplies no matrices. glibc's heap gets few
+    arenas and returns memory after a peak. For both, a value in the environment is kept. Threads release the GIL after
+    SWITCH_INTERVAL_S.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -56,16 +56,16 @@ def own_process() -> None:
 
 
 def address_space_limit() -> int | None:
-    """Return the soft limit of the process's address space in bytes (`ulimit -v`), or None without one."""
+    """Return the soft limit of the process's address space in bytes (`ulimit -v`), or None if there is no limit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if soft == resource.RLIM_INFINITY else soft
 
 
 def load_libraries() -> None:
-    """Load all libraries now if the address space is limited, so that no load fails later while requests are served.
+    """Load all libraries now if the address space is limited, so that no load fails later, during requests.
 
-    Without a limit, warm_up() and the first requests load the libraries. Raises StartupError if the libraries do not
-    fit.
+    Raises StartupError if the libraries do not fit. Without a limit this does nothing: `warm_up` and the first requests
+    load the libraries.
     """
     limit = address_space_limit()
     if limit is None:
@@ -85,17 +85,17 @@ def load_libraries() -> None:
 
 
 def warm_up_soon() -> None:
-    """Run warm_up() on a separate thread once the start is over."""
+    """Run `warm_up` on a separate thread once the start is over."""
     timer = threading.Timer(_END_OF_START_S, warm_up)
     timer.name, timer.daemon = "kafkalite-warm-up", True
     timer.start()
 
 
 def warm_up() -> None:
-    """Load the modules that the first requests would otherwise wait for.
+    """Load the modules for which the first requests would otherwise wait.
 
-    Errors are ignored: a module that cannot be loaded now raises its error where it is used. (Python 3.11 raises
-    SystemError if two threads compile syntax trees at the same time, as pytest does to rewrite imported modules.)
+    Errors are ignored: a module that cannot be loaded now raises its error where it is used. For example, Python 3.11
+    raises SystemError if two threads compile syntax trees at the same time, as pytest does when it rewrites modules.
     """
     for name in _ASKED_FIRST:
         try:
@@ -106,7 +106,7 @@ def warm_up() -> None:
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the soft limit of open files to the hard one; return the limit now in force."""
+    """Raise the soft limit of open files to the hard limit. Return the limit that is now in force."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:

@@ -1,7 +1,7 @@
 """Detect system functions that a test tool has replaced, before a broker starts in this process.
 
-On fake files a broker would lose acknowledged records, and with gevent its threads could not wait. Time functions are
-not checked, because the broker uses native ones (kafkalite._native.base.native_time).
+On fake files a broker would lose acknowledged records. With gevent its threads could not wait. Time functions are not
+checked, because the broker uses native ones (kafkalite._native.base.native_time).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ PLACES: Final = "start the broker in its own process (`kafkalite start`, kafkali
 
 
 def check_system() -> None:
-    """Check that the functions for files, sockets, selectors and threads are the system's. Raises StartupError with the
-    first replaced function."""
+    """Raise StartupError, with the name of the function, if a function for files, sockets, selectors or threads is
+    replaced."""
     found: tuple[tuple[str, object, bool], ...] = (
         ("os.open", os.open, isinstance(os.open, BuiltinFunctionType)),
         ("socket.socket", socket.socket, socket.socket.__module__ == "socket"),

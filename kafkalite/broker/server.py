@@ -1,8 +1,9 @@
 """Run a broker inside this process: settings, start and stop, topics and users.
 
-No other module of the broker imports this one; `kafkalite.broker.composition` builds the parts that run between start
-and stop. Any thread may start and stop a Broker. If a thread calls `stop` while another one is in `start`, a start that
-waits for a cluster ends; otherwise the stop waits for the start.
+`kafkalite.broker.composition` builds the parts of the broker. No other module of the broker imports this module.
+
+Thread rule: any thread may start and stop a Broker. A `stop` during another thread's `start` waits for the start,
+except that a start that is waiting for a cluster ends at once.
 """
 
 from __future__ import annotations
@@ -50,32 +51,32 @@ class Companion(Protocol):
     """
 
     def start(self, bootstrap_servers: str) -> None:
-        """Start; the broker serves at these addresses."""
+        """Start. The broker serves at these addresses."""
 
     def stop(self) -> None:
-        """Stop, because the broker is about to stop. Idempotent; also called without a `start`."""
+        """Stop, since the broker is about to stop. Idempotent; also called without a `start`."""
 
     def families(self) -> Iterable[Family]:
-        """Yield metrics, while the companion runs and afterwards."""
+        """Yield metrics, both while the companion runs and afterwards."""
 
     def notes(self) -> list[str]:
-        """Return notes for the broker's health page; a note does not make the broker unready."""
+        """Return notes for the broker's health page. A note does not make the broker unready."""
 
 
 class Broker:
     """A Kafka broker inside this process.
 
-    With process.roles=broker it is a member of a cluster whose controllers are Apache Kafka's
-    (`kafkalite.broker.cluster`).
+    Usable as a context manager. `Broker()` alone listens on a free port of 127.0.0.1, and stores its data in a
+    temporary directory that `stop` removes. With process.roles=broker it is a member of a cluster whose controllers are
+    Apache Kafka's (`kafkalite.broker.cluster`).
 
-    `Broker()` alone listens on a free port of 127.0.0.1 and keeps its data in a temporary directory that stop()
-    removes. Settings are a BrokerConfig, a mapping of Kafka's names, or keyword arguments with underscores:
+    Settings are a BrokerConfig, a mapping with Kafka's names, or keyword arguments with underscores:
     `Broker(num_partitions=3, log_dirs="/var/lib/kafkalite")`. `retention_policies` decide what to delete, in addition
-    to age, size and log.retention.policies (`kafkalite.RetentionPolicy`). `companions` are clients that run while it
-    serves. Usable as a context manager.
+    to age, size and log.retention.policies (`kafkalite.RetentionPolicy`). `companions` are clients that run while the
+    broker serves.
 
-    It belongs to the process that starts it. In a forked child it is not running, `stop` does nothing, and calls that
-    would change it raise RuntimeError; `bootstrap_servers` still returns the parent's addresses.
+    A Broker belongs to the process that starts it. In a forked child it is not running, and `stop` does nothing.
+    Methods that would change it raise RuntimeError. `bootstrap_servers` still returns the parent's addresses.
     """
 
     def __init__(
@@ -136,9 +137,9 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The value for a client's `bootstrap.servers`: host:port of every listener except the listener of Kafka 0.7.
+        """The value for a client's `bootstrap.servers`: host:port of every listener, without the listener of Kafka 0.7.
 
-        If there are listeners without TLS and SASL, only these are included.
+        If some of these listeners have neither TLS nor SASL, only those are included.
         """
         listeners = [bound for bound in self._listeners if not bound.classic]
         plain = [bound for bound in listeners if bound.tls is None and bound.sasl is None]
@@ -146,11 +147,11 @@ class Broker:
 
     @property
     def endpoints(self) -> dict[str, Endpoint]:
-        """The advertised addresses, by listener name in capitals."""
+        """The advertised addresses by listener name. The names are in capitals."""
         return {bound.name: bound.endpoint for bound in self._listeners}
 
     def reload_certificates(self) -> None:
-        """Load the certificates of every TLS listener again. If loading fails, log the error and keep the current
+        """Load the certificates of every TLS listener again. If this fails, log the error and keep the current
         certificates."""
         self._check_own()
         if self._parts is not None:
@@ -158,17 +159,18 @@ class Broker:
 
     @property
     def metrics_urls(self) -> list[str]:
-        """The URLs at which `/metrics` is served, without the path."""
+        """The URLs at which metrics are served, without the path `/metrics`."""
         return [] if self._parts is None or self._parts.metrics is None else self._parts.metrics.urls
 
     @property
     def progress(self) -> str:
-        """Return a description of the start's progress, or "" if no progress can be described. Any thread."""
+        """Return a description of the start's progress. It is "" before the data directory is opened and after the
+        start. Any thread."""
         parts = self._parts
         return "" if parts is None or parts.acceptor is not None else parts.progress
 
     def loops_turned(self) -> threading.Event:
-        """Return an event that is set once every network worker has completed a loop turn from now on. Any thread."""
+        """Return an event that is set once every network worker has completed one more loop turn. Any thread."""
         self._check_own()
         turned, lock, left = (
             threading.Event(),
@@ -208,13 +210,14 @@ class Broker:
         return 0 if acceptor is None else acceptor.connection_count
 
     def create_topic(self, name: str, partitions: int = 1, **settings: object) -> None:
-        """Create a topic; settings are Kafka's with underscores: `retention_ms=1000`. Raises KafkaError."""
+        """Create a topic. Settings are Kafka's, with underscores: `retention_ms=1000`. Raises KafkaError."""
         self._check_alone()
         overrides = {key_of(attribute): to_text(value) for attribute, value in settings.items()}
         self.logs.create_topic(name, partitions, overrides)
 
     def add_user(self, user: str, password: str) -> None:
-        """Set a new or existing user's password for SCRAM-SHA-256 and SCRAM-SHA-512, effective at once."""
+        """Set a user's password for SCRAM-SHA-256 and SCRAM-SHA-512. Create the user if necessary. Effective at
+        once."""
         self._check_alone()
         from kafkalite.broker.log.journal import credential_change
         from kafkalite.security.scram import HASHES, new_credential
@@ -237,9 +240,9 @@ class Broker:
             raise RuntimeError("the controllers manage the topics and users of a cluster; use an admin client")
 
     def start(self) -> Self:
-        """Start the broker; on return clients are served, and a broker in a cluster is unfenced.
+        """Start the broker. On return clients are served, and in a cluster the broker is unfenced.
 
-        Raises StartupError with the reason in one sentence; its subclass StartGivenUp if the start was given up.
+        Raises StartupError with one sentence, or its subclass StartGivenUp if the start was given up.
         """
         if self._parts is not None:
             self._check_own()
@@ -312,14 +315,14 @@ class Broker:
         )
 
     def give_up_start(self) -> None:
-        """End a start that waits for a cluster, with StartGivenUp; otherwise do nothing. Any thread."""
+        """End a start that waits for a cluster; it raises StartGivenUp. Otherwise do nothing. Any thread."""
         self._given_up.set()
         parts = self._parts
         if parts is not None and parts.cluster is not None:
             parts.cluster.give_up()
 
     def stop(self, reason: str = "stop was called") -> None:
-        """Answer parked requests, close every connection and flush every log. Idempotent; `reason` is logged."""
+        """Answer parked requests, close every connection and flush every log. Idempotent. `reason` is logged."""
         if not self._origin.is_here:
             return
         self.give_up_start()
@@ -342,9 +345,9 @@ class Broker:
         self._remove_temporary()
 
     def _stop_parts(self, *, crash: bool = False) -> bool:
-        """Stop the running parts; return whether the logs were closed cleanly.
+        """Stop the running parts. Return whether the logs were closed cleanly.
 
-        With `crash`, stop as the end of the process would: send no responses and close nothing in order.
+        With `crash`, stop as at the end of the process: send no responses, and close nothing in order.
         """
         parts = self._parts
         if parts is not None and parts.told is not None:

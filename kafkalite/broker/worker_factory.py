@@ -1,8 +1,9 @@
-"""Build network workers. Each has its own buffers and request servers; other parts are shared by all workers.
+"""Build network workers. A worker has its own buffers and request servers; all workers share the other parts.
 
     WorkerFactory.make(number, count) ─▶ Worker ─▶ WorkerResources: produce, fetch, dispatcher, sign-in, 0.7
 
-Thread rule: the thread that starts the broker or changes its settings calls `make`; each worker makes its resources.
+Thread rule: the thread that starts the broker or changes its settings calls `make`. Each worker builds its resources on
+the same thread.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ if TYPE_CHECKING:
 
 
 class WorkerFactory:
-    """Makes network workers.
+    """Builds network workers.
 
-    `config` has the settings at the start. `faults` are injected into requests of a broker under test
+    `config` has the settings at the start of the broker. `faults` are injected into requests of a broker under test
     (kafkalite.testing).
     """
 
@@ -83,7 +84,7 @@ class WorkerFactory:
         self._on_connection_closed = on_connection_closed
 
     def make(self, number: int, worker_count: int) -> Worker:
-        """Return a new worker, not started; `worker_count` is the number of workers that share the limits."""
+        """Return a new worker that is not started. `worker_count` workers share the limits."""
         config, logs, pool, mailbox = self._config, self._logs, self._pool, Mailbox()
 
         def make_io(
@@ -142,7 +143,8 @@ class WorkerFactory:
         )
 
     def _add_sign_in(self, io: WorkerResources, worker_count: int) -> None:
-        """Add the objects for TLS and SASL if a listener uses them, with the worker's share of their limits."""
+        """Give a worker the objects for TLS and SASL, if a listener uses them, with the worker's part of their
+        limits."""
         config = self._config
         if self._has_tls:
             io.use_tls()
@@ -156,8 +158,8 @@ class WorkerFactory:
             )
 
     def _add_shared(self, io: WorkerResources) -> None:
-        """Give a worker the objects that all workers share: the memory ceiling, permissions, and the leaders in a
-        cluster."""
+        """Give a worker the objects that all workers share: memory ceiling, permissions, and in a cluster the
+        leaders."""
         io.use_memory(self._memory)
         if self._cluster is not None:
             io.use_leaders(self._cluster.new_leaders(), self._cluster.fetchers.limits.leading)
