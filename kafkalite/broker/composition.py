@@ -81,13 +81,13 @@ LONG_REQUEST_STOP_S: Final = 1.0
 class Composition:
     """The parts of a broker from one start to its stop. A failed start must be stopped, too.
 
-        policies       retention policies, in addition to the topics' settings
-        sources        further metrics
-        notes          further notes for the health page
-        place          returns the listener to bind instead of a configured one
-        faults         injected into requests, in a broker under test
-        given_up       an event that ends a start early
-        failed         an event that is set here when the broker cannot continue
+    policies       retention policies, in addition to the topics' settings
+    sources        further metrics
+    notes          further notes for the health page
+    place          returns the listener to bind instead of a configured one
+    faults         injected into requests, in a broker under test
+    given_up       an event that ends a start early
+    failed         an event that is set here when the broker cannot continue
     """
 
     pool: IoPool
