@@ -1,12 +1,17 @@
-"""Send the events for one broker asynchronously, with a queue and a thread: 0.7's AsyncProducer.
+"""Send events to one broker asynchronously, through a queue and a thread (0.7's AsyncProducer).
 
     send ─▶ queue (queue.size) ─▶ send thread: batch.size events, or queue.time ms after the last batch ─▶ event handler
 
-If the queue is full, queue.enqueueTimeout.ms decides what `send` does. With 0 it raises QueueFull at once, and with a
-positive number after that many milliseconds. With a negative number it waits for room without limit. The events of a
-batch that cannot be sent are lost; this is logged and counted in `failed_count`. Source: `kafkalite.classic`, fact 6.
+    queue.enqueueTimeout.ms    if the queue is full, `send`
+    0                          raises QueueFull at once
+    positive                   waits for room for this time, then raises QueueFull
+    negative                   waits for room without limit
 
-Thread rule: any thread may send. The callback handler's hooks after the queue are called on the send thread.
+The events of a batch that cannot be sent are lost. The loss is logged and counted in `failed_count`.
+
+Thread rule: any thread may send. `kafkalite.classic.handlers` lists the threads of the hooks.
+
+Source: Kafka 0.7.2 (`kafkalite.classic`, fact 6).
 """
 
 from __future__ import annotations
@@ -39,7 +44,8 @@ _END: Final = QueueItem(None, "", -1)
 
 
 class AsyncProducer:
-    """An asynchronous producer for one broker (kafka.producer.async.AsyncProducer); see `create`."""
+    """An asynchronous producer for one broker (kafka.producer.async.AsyncProducer). `create` builds one from
+    settings."""
 
     def __init__(self, producer: SyncProducer, config: QueueSettings, handlers: named.Handlers | None = None) -> None:
         handlers = handlers or named.handlers(config)
@@ -65,9 +71,9 @@ class AsyncProducer:
         event_handler: EventHandler | None = None,
         callback_handler: CallbackHandler | None = None,
     ) -> Self:
-        """Build a producer for the broker with the settings' `host` and `port`.
+        """Build a producer for the broker with the `host` and `port` of the settings.
 
-        Objects that are passed take precedence over classes that the settings name.
+        An encoder or handler given here takes precedence over the class that the settings name.
         """
         if not isinstance(config, AsyncProducerConfig):
             config = AsyncProducerConfig.from_properties(dict(config))
@@ -83,7 +89,7 @@ class AsyncProducer:
         self.close()
 
     def send(self, topic: str, event: Any, partition: int = ANY_PARTITION) -> None:
-        """Queue one event. Raises QueueFull if it was dropped, and QueueClosed after close()."""
+        """Queue one event. Raises QueueFull if the event was dropped, and QueueClosed after `close`."""
         if self._closed:
             raise QueueClosed("the producer is closed")
         item = self._callback.before_enqueue(QueueItem(event, topic, partition))
@@ -100,7 +106,7 @@ class AsyncProducer:
         self._callback.after_enqueue(item, added=True)
 
     def leave(self) -> None:
-        """Close in a forked child, without sending: the parent sends the queued events."""
+        """Close in a forked child without sending. The parent sends the queued events."""
         self._closed = True
 
     def close(self) -> None:

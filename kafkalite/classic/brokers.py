@@ -1,11 +1,13 @@
-"""Find live brokers and the partitions of topics for a producer, from ZooKeeper or a fixed list.
+"""Find the live brokers, and the partitions of topics, for a producer: in ZooKeeper or in a fixed list.
 
-With ZooKeeper the results are cached. A ZooKeeper watch drops cached results when a topic or the brokers change. While
-the connection to ZooKeeper is lost, the cached results are used, so sending continues. After a reconnection, brokers
-and partitions are read again. Source: `kafkalite.classic`, facts 3 and 6.
+Results from ZooKeeper are cached. A ZooKeeper watch drops a cached result when a topic or the brokers change. While the
+connection to ZooKeeper is lost, the producer continues with the cached results. After a reconnection, brokers and
+partitions are read again.
 
-Thread rule: any thread; a lock guards the caches, and is not held while ZooKeeper is asked. Watches fire on kazoo's
-thread and only drop results.
+Thread rule: any thread. A lock guards the caches, but is not held while a thread waits for ZooKeeper. Watches fire on
+kazoo's thread and only drop results.
+
+Source: Kafka 0.7.2 (`kafkalite.classic`, facts 3 and 6).
 """
 
 from __future__ import annotations
@@ -39,10 +41,10 @@ class Address(NamedTuple):
 
 
 class Brokers(Protocol):
-    """The brokers and partitions for a producer."""
+    """The source of brokers and partitions for a producer."""
 
     def partitions(self, topic: str) -> list[BrokerPartition]:
-        """Return a topic's partitions, in the order of a partitioner's index."""
+        """Return a topic's partitions in their order for partitioners, which choose one by index."""
         ...
 
     def address(self, broker_id: int) -> Address | None:
@@ -50,14 +52,15 @@ class Brokers(Protocol):
         ...
 
     def refresh(self) -> None:
-        """Forget results that may be outdated."""
+        """Drop cached results, since they may be outdated."""
         ...
 
     def close(self) -> None: ...
 
 
 class FixedBrokers:
-    """Brokers of a fixed list (`broker.list`: `id:host:port,id:host:port`). The broker chooses an event's partition."""
+    """The brokers of a fixed list (`broker.list`: `id:host:port,id:host:port`). A broker chooses the partition of an
+    event."""
 
     def __init__(self, text: str) -> None:
         self._addresses: dict[int, Address] = {}
@@ -85,7 +88,7 @@ class FixedBrokers:
 
 
 class ZooKeeperBrokers:
-    """Brokers that are registered in ZooKeeper (`zk.connect`)."""
+    """The brokers that are registered in ZooKeeper (`zk.connect`)."""
 
     def __init__(self, config: ProducerConfig) -> None:
         assert config.zk_connect is not None
@@ -101,7 +104,8 @@ class ZooKeeperBrokers:
         self._addresses: dict[int, Address] | None = None
 
     def partitions(self, topic: str) -> list[BrokerPartition]:
-        """Return a topic's partitions (of a new topic: 0 on every live broker). Raises NoBrokersForPartition."""
+        """Return a topic's partitions; for a new topic partition 0 of every live broker. Raises
+        NoBrokersForPartition."""
         with self._lock:
             known, version = self._partitions.get(topic), self._version
         if known is None:
@@ -166,5 +170,5 @@ class ZooKeeperBrokers:
 
 
 def brokers_of(config: ProducerConfig) -> Brokers:
-    """Return the brokers for a producer's settings."""
+    """Return the source of brokers that a producer's settings name."""
     return FixedBrokers(config.broker_list) if config.broker_list else ZooKeeperBrokers(config)

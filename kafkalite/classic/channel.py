@@ -1,14 +1,14 @@
 """Send requests to a broker's 0.7 port, and receive responses, through one blocking socket.
 
-The protocol has no correlation ids, so a channel is closed if a request fails half way. Connecting is retried with
-pauses of 1, 10, 100 ... ms, as in 0.7, until connect_timeout_s seconds have passed.
+The protocol has no correlation ids, so a channel is closed if a request fails halfway. A failed connection attempt is
+repeated after 1, 10, 100 ... ms, as in 0.7, for at most `connect_timeout_s` seconds.
 
-The kernel enforces the timeouts of a connected socket (SO_SNDTIMEO, SO_RCVTIMEO). So a request takes one system call
-and a response two, and each call releases the GIL once. A timeout expires if not a single byte is sent or received
-within it.
+The kernel enforces the timeouts of a connected socket (SO_SNDTIMEO, SO_RCVTIMEO). A timeout expires if not a single
+byte is sent or received within it. With these timeouts a request takes one system call and a response two, and each
+call releases the GIL once.
 
-Thread rule: one thread at a time; threads that share a channel need a lock. Only `interrupt` may be called from another
-thread. After it the channel cannot be used any more.
+Thread rule: one thread at a time, so threads that share a channel need a lock. Only `interrupt` may be called from
+another thread. The channel cannot be used afterwards.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TIMEVAL: Final = struct.Struct("@ll")
 
 
 class Channel:
-    """A connection to one broker, which opens at its first use."""
+    """A connection to one broker, which is opened at its first use."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Channel:
         return f"{self.host}:{self.port}"
 
     def send(self, frame: bytes) -> None:
-        """Send a request that has no response. Raises ConnectionFailed, after closing the channel."""
+        """Send a request that has no response. Raises ConnectionFailed after it has closed the channel."""
         try:
             self._connection().sendall(frame)
         except BlockingIOError as error:
@@ -95,18 +95,18 @@ class Channel:
             raise
 
     def close(self) -> None:
-        """Close the socket; the next use connects again."""
+        """Close the socket. The next use of the channel connects again."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
     def leave(self) -> None:
-        """Release the socket in a forked child; it belongs to the parent."""
+        """Release the socket in a forked child, since it belongs to the parent."""
         if self._socket is not None:
             forks.abandon([self._socket.fileno()])
 
     def interrupt(self) -> None:
-        """End another thread's wait on this channel, including a connection attempt; no new connection is made."""
+        """End another thread's wait on this channel, also for a connection. The channel never connects again."""
         self._interrupted.set()
         for current in (self._socket, self._connecting):
             if current is not None:
@@ -148,7 +148,8 @@ class Channel:
             return made
 
     def _open(self) -> socket.socket:
-        """Return a socket connected to the first of the host's addresses that accepts. Raises OSError if none does."""
+        """Return a socket that is connected to the first address of the host that accepts. Raises OSError if none
+        accepts."""
         failure = OSError("the host has no address")
         for family, kind, protocol, _, address in socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM):
             try:
@@ -181,7 +182,8 @@ class Channel:
         return size
 
     def _receive(self, size: int) -> memoryview:
-        """Receive exactly `size` bytes into a new buffer, since message sets wait in queues."""
+        """Receive exactly `size` bytes into a new buffer. The buffer is not reused, since message sets wait in
+        queues."""
         current = self._connection()
         target = memoryview(bytearray(size))
         filled = 0

@@ -4,8 +4,10 @@
     ConsumerConfig(groupid="g", zk_connect="127.0.0.1:2181")         '.' becomes '_', camel case snake case
     ConsumerConfig.load("consumer.properties")
 
-Unknown keys are ignored, as in 0.7. A value that is not a number, or out of range, raises InvalidConfig at once. An
-invalid pair in a `topic:number` list is logged and skipped. Source: `kafkalite.classic`, fact 7. Immutable.
+A value that is not a number, or out of range, raises InvalidConfig at once. An invalid pair in a `topic:number` list is
+logged and skipped. Unknown keys are ignored, as in 0.7. Settings are immutable.
+
+Source: Kafka 0.7.2 (`kafkalite.classic`, fact 7).
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ def read_properties(path: str | Path) -> dict[str, str]:
 
 
 def csv_map(key: str, text: str) -> dict[str, int]:
-    """Parse `topic:number,topic:number`; a malformed pair is logged and skipped."""
+    """Parse `topic:number,topic:number`. Log and skip a malformed pair."""
     found: dict[str, int] = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
         topic, separator, number = pair.rpartition(":")
@@ -73,7 +75,8 @@ class Settings:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str], **more: Any) -> Self:
-        """Build settings from 0.7's keys. The keyword arguments `more`, named like attributes, take precedence."""
+        """Build settings from a mapping with 0.7's keys. The keyword arguments `more`, named like attributes, take
+        precedence."""
         values: dict[str, Any] = {}
         for row in fields(cls):
             key = row.metadata["key"]
@@ -107,7 +110,7 @@ class ZooKeeperSettings(Settings):
 
     @property
     def connection_timeout_s(self) -> float:
-        """The connection timeout; by default the session timeout."""
+        """The connection timeout in seconds; by default the session timeout."""
         return (self.zk_connection_timeout_ms or self.zk_session_timeout_ms) / 1000
 
 
@@ -126,7 +129,7 @@ class SendSettings(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class QueueSettings(SendSettings):
-    """Settings of asynchronous producers, and names of extension classes (see `kafkalite.classic.handlers`)."""
+    """Settings of asynchronous producers, with the names of their extension classes (`kafkalite.classic.handlers`)."""
 
     compression_codec: int = _setting("compression.codec", 0, low=0, high=max(CODECS))
     compressed_topics: tuple[str, ...] = _setting("compressed.topics", ())
@@ -217,12 +220,12 @@ class ConsumerConfig(ZooKeeperSettings):
 
     @property
     def fetch_size_limit(self) -> int:
-        """The most bytes fetched for one message: fetch.size.max, or fetch.size if that is larger."""
+        """The maximum number of bytes to fetch for one message: the larger of fetch.size.max and fetch.size."""
         return max(self.fetch_size, self.fetch_size_max)
 
     @property
     def rebalance_backoff_s(self) -> float:
-        """The backoff; by default zk.synctime.ms."""
+        """The pause between attempts of a rebalance, in seconds; by default zk.synctime.ms."""
         own = self.rebalance_backoff_ms
         return (self.zk_sync_time_ms if own is None else own) / 1000
 

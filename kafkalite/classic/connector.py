@@ -1,19 +1,22 @@
-"""Run a consumer's membership in its group: registration, streams, rebalances and commits (ZookeeperConsumerConnector).
+"""Run a consumer's membership in a 0.7 group: registration, streams, rebalances and offset commits.
 
     create streams ─▶ id node, watches ─▶ rebalance ─▶ fetchers run ─▶ shutdown
                                             ▲    │
           a node changed, a session lost ───┘    └─ fails: pause, again, rebalance.retries.max times
 
-A rebalance stops the fetchers, clears the streams and commits offsets (even without auto-commit). Then it reads the
-group again, releases the owner nodes, claims its share, and starts fetchers. Changes during a rebalance cause one more.
-If all attempts of a rebalance fail, the next rebalance starts after RETRY_S. After a lost session the member registers
-and rebalances again. A lost connection changes nothing at first. After the session timeout the fetchers stop, because
-other members may own the partitions by then. Source: `kafkalite.classic`, fact 5 and the list of differences after the
-facts.
+A rebalance has these steps: stop the fetchers, clear the streams, commit offsets (even without auto-commit), read the
+group again, release the owner nodes, claim the new partitions, start fetchers. Changes during a rebalance cause one
+more. If all attempts of a rebalance fail, the next rebalance starts after RETRY_S.
 
-Thread rule: any thread may commit or shut down. `_rebalancing` is held through a rebalance; `_wake` guards the flags
-that kazoo's callbacks set. Threads: one watcher, one committer, and one fetcher per broker. At shutdown another thread
-leaves the group, so that an unresponsive ZooKeeper delays the shutdown by at most LEAVE_TIMEOUT_S.
+After a lost session the member registers and rebalances again. A lost connection has no effect until the session
+timeout is over. Then the fetchers stop, because other members may own the partitions by then.
+
+Thread rule: any thread may commit or shut down. The connector has one watcher thread, one committer, and one fetcher
+per broker. The lock `_rebalancing` is held through a rebalance; `_wake` guards the flags that kazoo's callbacks set. At
+shutdown another thread leaves the group, so that an unresponsive ZooKeeper delays the shutdown by at most
+LEAVE_TIMEOUT_S.
+
+Source: ZookeeperConsumerConnector of Kafka 0.7.2 (`kafkalite.classic`, fact 5, with the differences after the facts).
 """
 
 from __future__ import annotations
@@ -95,7 +98,10 @@ class ConsumerConnector:
     def create_message_streams(
         self, topic_counts: Mapping[str, int], decoder: Decoder | None = None
     ) -> dict[str, list[KafkaStream]]:
-        """Return each topic's streams, as many as given. Call it once. RebalanceFailed if the group does not settle."""
+        """Join the group, and return the requested number of streams of each topic. Call it once.
+
+        RebalanceFailed if the group does not settle.
+        """
         if not topic_counts or any(count < 1 for count in topic_counts.values()):
             raise InvalidConfig("expected a map from topics to stream counts of at least 1")
         streams: dict[str, list[KafkaStream]] = {}
@@ -107,7 +113,7 @@ class ConsumerConnector:
     def create_message_streams_by_filter(
         self, topic_filter: TopicFilter, stream_count: int = 1, decoder: Decoder | None = None
     ) -> list[KafkaStream]:
-        """Return streams shared by all topics that the filter allows, including future ones."""
+        """Join the group, and return streams that all topics matching the filter share. Later topics are included."""
         if stream_count < 1:
             raise InvalidConfig(f"the stream count must be at least 1, not {stream_count}")
         streams = [self._new_stream(None, number, decoder) for number in range(stream_count)]
@@ -115,11 +121,10 @@ class ConsumerConnector:
         return streams
 
     def commit_offsets(self) -> None:
-        """Store, for each owned partition, the offset after the last message handed out. Failures are logged.
+        """Store the offset after the last message that was handed out, for each owned partition. Failures are logged.
 
-        Nothing is stored while ZooKeeper is unreachable, because other members may own the partitions afterwards. If a
-        rebalance begins meanwhile, storing stops, because the rebalance commits the offsets, and the next owner may
-        have stored later offsets by then.
+        Nothing is stored while ZooKeeper is unreachable, because other members may own the partitions afterwards. A
+        rebalance ends this commit and commits the offsets itself: the next owner may store later offsets soon.
         """
         positions = self._positions
         for (topic, partition), position in list(positions.items()):
@@ -133,13 +138,13 @@ class ConsumerConnector:
             self._store(topic, partition, position.consumed)
 
     def leave(self) -> None:
-        """Stop in a forked child; the session and its partitions belong to the parent."""
+        """Stop in a forked child. The session and its partitions belong to the parent."""
         self._stopping = True
 
     def shutdown(self) -> None:
         """End the streams, commit if auto-commit is on, and leave the group. Idempotent.
 
-        If ZooKeeper does not respond within LEAVE_TIMEOUT_S seconds, this returns while a daemon thread continues. The
+        If ZooKeeper does not respond within LEAVE_TIMEOUT_S seconds, this returns, and a daemon thread continues. The
         session then expires, and uncommitted messages are delivered again. In a forked child this does nothing.
         """
         if not self._origin.is_here:
@@ -166,7 +171,7 @@ class ConsumerConnector:
 
     @property
     def owned(self) -> dict[str, list[str]]:
-        """Topic → the partitions, `<broker>-<partition>`, that this consumer reads now."""
+        """Topic → the partitions that this consumer reads now, as `<broker>-<partition>`."""
         found: dict[str, list[str]] = {}
         for topic, partition in list(self._positions):
             found.setdefault(topic, []).append(str(partition))
@@ -179,7 +184,7 @@ class ConsumerConnector:
         self.shutdown()
 
     def _leave(self, caller: threading.Thread) -> None:
-        """Commit and leave the group: the steps of a shutdown that wait for ZooKeeper."""
+        """Commit and leave the group. These are the steps of a shutdown that wait for ZooKeeper."""
         try:
             for thread in self._threads:
                 if thread is not caller:
@@ -273,9 +278,9 @@ class ConsumerConnector:
             )
 
     def _give_back(self) -> None:
-        """Release owner nodes after a failure, so that no member waits for them.
+        """Release the owner nodes after a failure, so that other members do not wait for them.
 
-        The next attempt releases nodes that could not be released now.
+        Nodes that cannot be released now are released by the next attempt.
         """
         try:
             ownership.release(self._client, self._group, self._owners)
@@ -287,7 +292,7 @@ class ConsumerConnector:
             )
 
     def _pause(self) -> None:
-        """Stop fetching and handing out messages, and commit those that were handed out."""
+        """Stop fetching, drop the messages that were not handed out, and commit those that were."""
         self._stop_fetchers()
         for stream in self._streams:
             stream.clear()
@@ -335,7 +340,7 @@ class ConsumerConnector:
             self._was_stored(topic, partition, offset)
 
     def _was_placed(self, offsets: Mapping[tuple[str, BrokerPartition], int]) -> None:
-        """Called with the offsets at which reading begins, by partition. A subclass can override it."""
+        """Called with the offsets at which reading begins, by (topic, partition). A subclass can override it."""
 
     def _was_stored(self, topic: str, partition: BrokerPartition, offset: int) -> None:
         """Called with an offset that was stored in ZooKeeper. A subclass can override it."""
@@ -348,7 +353,7 @@ class ConsumerConnector:
     # --- the watcher thread -------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """Rebalance whenever something changed; changes meanwhile count as one."""
+        """Rebalance whenever the group, the topics or the brokers have changed. Several changes cause one rebalance."""
         while True:
             with self._wake:
                 while not (self._stopping or self._changed or self._session_lost or self._away_too_long()):
@@ -371,7 +376,8 @@ class ConsumerConnector:
                 self._wait(RETRY_S)
 
     def _follow(self, *, lost: bool) -> bool:
-        """Register again if necessary, and rebalance. Returns False if ZooKeeper did not accept it."""
+        """Register again if the session was lost, and rebalance. Return False if ZooKeeper or the group prevented
+        it."""
         try:
             if lost:
                 logger.warning("the ZooKeeper session was lost", extra=fields(consumer=self.consumer_id))
@@ -388,26 +394,27 @@ class ConsumerConnector:
         return True
 
     def _drop(self) -> None:
-        """Stop handing out messages and forget uncommitted offsets: other members may own the partitions by now."""
+        """Stop fetching, and drop messages and uncommitted offsets, since other members may own the partitions by
+        now."""
         self._positions = {}
         self._stop_fetchers()
         for stream in self._streams:
             stream.clear()
 
     def _away(self) -> bool:
-        """Return whether offsets must not be stored: the session is lost, or may expire before a reconnection."""
+        """Return whether the session is lost or may expire. Offsets must not be stored then."""
         return self._session_lost or self._away_since is not None
 
     def _away_too_long(self) -> bool:
         return self._away_since is not None and self._away_left_s() == 0.0
 
     def _away_left_s(self) -> float | None:
-        """Return the seconds until the session must be considered lost, or None while connected."""
+        """Return the seconds after which the session must be considered lost; None while connected."""
         since = self._away_since
         return None if since is None else max(0.0, since + self._config.session_timeout_s - time.monotonic())
 
     def _wait(self, timeout_s: float) -> bool:
-        """Return whether the connector stops."""
+        """Wait for `timeout_s` seconds or until the connector stops. Return whether it stops."""
         with self._wake:
             self._wake.wait_for(lambda: self._stopping, timeout_s)
             return self._stopping

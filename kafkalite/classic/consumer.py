@@ -1,10 +1,10 @@
-"""Create a Kafka 0.7 consumer: a member of a group that divides the partitions of topics through ZooKeeper alone.
+"""Create a Kafka 0.7 consumer, whose group divides the partitions of topics among its members through ZooKeeper.
 
     config = ConsumerConfig(groupid="g", zk_connect="127.0.0.1:2181")
     with Consumer.create(config) as connector:
         streams = connector.create_message_streams({"events": 2})["events"]
 
-`kafkalite.classic.connector` describes the result.
+The result is a ConsumerConnector (`kafkalite.classic.connector`).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class Consumer:
-    """Creates connectors to groups (kafka.consumer.Consumer)."""
+    """Creates a member of a group (kafka.consumer.Consumer)."""
 
     @staticmethod
     def create(config: ConsumerConfig | Mapping[str, str]) -> ConsumerConnector:
-        """Return a connector to a group. Raises InvalidConfig, and StartupError if ZooKeeper does not respond."""
+        """Return a new member of the group. Raises InvalidConfig, and StartupError if ZooKeeper does not respond."""
         return ConsumerConnector(
             config if isinstance(config, ConsumerConfig) else ConsumerConfig.from_properties(dict(config))
         )

@@ -1,6 +1,6 @@
-"""Define the errors of the 0.7 API: one class for each error code of the protocol, and each exception of the clients.
+"""Define the errors of the 0.7 API: one class for each error code of the protocol and each exception of the clients.
 
-0.7's error codes are the first codes of Kafka's current table, where some of them have other names.
+The error codes of 0.7 are the first codes of today's Kafka, which gives some of them other names.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from kafkalite.errors import ErrorCode
 
 
 class ClassicError(Exception):
-    """The base of the 0.7 API's errors, except for wrong arguments and operating system errors."""
+    """The base class of the 0.7 API's errors. Wrong arguments and operating system errors have Python's classes."""
 
     code: ClassVar[int] = ErrorCode.UNKNOWN_SERVER_ERROR
     """The protocol's error code."""
@@ -66,7 +66,8 @@ class QueueClosed(ClassicError):
 
 
 class ConsumerTimeout(ClassicError):
-    """No message came within consumer.timeout.ms; iterating may continue (kafka.consumer.ConsumerTimeoutException)."""
+    """No message came within consumer.timeout.ms. The program may iterate again
+    (kafka.consumer.ConsumerTimeoutException)."""
 
 
 class RebalanceFailed(ClassicError):

@@ -1,14 +1,17 @@
-"""Fetch all partitions that this consumer owns on one broker, and fill the streams' queues, on a thread per broker.
+"""Fetch the partitions that this consumer owns on one broker, and put the messages into the streams' queues.
 
     MULTIFETCH of every partition ─▶ chunk for each with messages ─▶ queue of its stream (waits for room)
              └─ no messages ─▶ fetcher.backoff.ms
 
-An offset out of range is replaced according to autooffset.reset, and the new offset is stored. A message larger than
-fetch.size is fetched alone, with a size that doubles up to fetch.size.max. (0.7's design document describes this, but
-its code lacks it.) Any other error of a partition is passed to its stream. That partition is not read until the next
-rebalance. After a lost connection the thread reconnects after the backoff. Source: `kafkalite.classic`, fact 5.
+    offset out of range               continue at the offset that autooffset.reset selects, and store this offset
+    message larger than fetch.size    fetch the message alone, with a size that doubles up to fetch.size.max (in 0.7's
+                                      design document, but not in its code)
+    other error of a partition        pass it to the stream, and do not read the partition until the next rebalance
+    lost connection                   reconnect after the backoff
 
 Thread rule: each fetcher has its own thread. Other threads may call only `interrupt` and `join`.
+
+Source: Kafka 0.7.2 (`kafkalite.classic`, fact 5).
 """
 
 from __future__ import annotations
@@ -46,7 +49,8 @@ RESET_TIMES: Final = {SMALLEST: wire.EARLIEST, LARGEST: wire.LATEST}
 
 
 def reset_offset(consumer: SimpleConsumer, topic: str, partition: int, policy: str) -> int:
-    """Return the offset that autooffset.reset selects. Raises InvalidConfig unless it is smallest or largest."""
+    """Return the offset that autooffset.reset selects. Raises InvalidConfig unless the policy is smallest or
+    largest."""
     time_ms = RESET_TIMES.get(policy)
     if time_ms is None:
         raise InvalidConfig(f"no stored offset to start at, and autooffset.reset is {policy!r}")
@@ -91,7 +95,8 @@ class Fetcher:
         self._consumer.close()
 
     def join(self) -> None:
-        """Wait until the thread has ended. Clear the queues first, because the thread may wait for room."""
+        """Wait until the thread has ended. Clear the queues before, because the thread may wait for room in one of
+        them."""
         self._thread.join()
 
     def _run(self) -> None:
@@ -107,7 +112,7 @@ class Fetcher:
             self._consumer.close()
 
     def _turn(self) -> bool:
-        """Send one MULTIFETCH; return whether it returned messages."""
+        """Send one MULTIFETCH. Return whether the response had messages."""
         requests = [
             FetchRequest(position.topic, position.partition.partition, position.fetched, self._config.fetch_size)
             for position in self._positions
@@ -137,7 +142,7 @@ class Fetcher:
         return found
 
     def _take(self, position: ConsumedPosition, data: memoryview) -> bool:
-        """Put the whole messages of a fetched set into the stream's queue; return whether there were any."""
+        """Put the complete messages of a fetched set into the stream's queue. Return whether there were any."""
         size = whole_size(data)
         if not size and len(data):
             data = self._fetch_larger(position)
@@ -148,7 +153,8 @@ class Fetcher:
         return size > 0
 
     def _fetch_larger(self, position: ConsumedPosition) -> memoryview:
-        """Fetch a message larger than fetch.size. Raises InvalidMessageSize beyond fetch.size.max."""
+        """Fetch a message that is larger than fetch.size. Raises InvalidMessageSize if it is larger than
+        fetch.size.max."""
         size_max, limit = self._config.fetch_size, self._config.fetch_size_limit
         while size_max < limit:
             size_max = min(2 * size_max, limit)
@@ -162,7 +168,7 @@ class Fetcher:
         )
 
     def _give_up(self, position: ConsumedPosition, error: ClassicError) -> None:
-        """Report the error to the application and stop reading the partition; the others continue."""
+        """Report the error to the application, and stop reading the partition. Other partitions are read as before."""
         logger.warning(
             "reading %s-%s stops: %s", position.topic, position.partition, error,
             extra=fields(broker=self._broker.broker_id),

@@ -1,4 +1,4 @@
-"""Extension points for applications: encoders, decoders, and the hooks of the asynchronous producer.
+"""Define the extension points for applications: encoders, decoders, and the hooks of the asynchronous producer.
 
     send ─▶ before_enqueue ─▶ queue ─▶ after_enqueue
                                 │
@@ -6,8 +6,10 @@
                                                                                     └─▶ before_sending_data ─▶ socket
     close ─▶ CallbackHandler.close ─▶ drain ─▶ last_batch_before_close ─▶ EventHandler.close
 
-`before_enqueue` and `after_enqueue` run on the caller's thread, all other hooks on the send thread of a broker. Source:
-`kafkalite.classic`, fact 6.
+Thread rule: `before_enqueue` and `after_enqueue` run on the caller's thread, and so do the `close` hooks. All other
+hooks run on a broker's send thread.
+
+Source: Kafka 0.7.2 (`kafkalite.classic`, fact 6).
 """
 
 from __future__ import annotations
@@ -42,14 +44,14 @@ class Decoder(Protocol):
 
 
 class DefaultEncoder:
-    """Sends a Message unchanged, and bytes as its payload (kafka.serializer.DefaultEncoder)."""
+    """Returns a Message unchanged; encodes bytes as a message with this payload (kafka.serializer.DefaultEncoder)."""
 
     def to_message(self, event: Any) -> Message:
         return event if isinstance(event, Message) else Message(event)
 
 
 class StringEncoder(DefaultEncoder):
-    """Encodes text as UTF-8 (kafka.serializer.StringEncoder); a Message and bytes as DefaultEncoder does.
+    """Encodes text as UTF-8; other events as DefaultEncoder does (kafka.serializer.StringEncoder).
 
     Text with `surrogateescape` characters is encoded to the original bytes.
     """
@@ -66,14 +68,14 @@ class DefaultDecoder:
 
 
 class PayloadDecoder:
-    """Returns the payload's bytes."""
+    """Returns the payload's bytes without the message."""
 
     def to_event(self, message: Message) -> Any:
         return message.payload
 
 
 class StringDecoder:
-    """Decodes UTF-8; invalid bytes are replaced (kafka.serializer.StringDecoder)."""
+    """Decodes the payload as UTF-8, and replaces invalid bytes (kafka.serializer.StringDecoder)."""
 
     def to_event(self, message: Message) -> Any:
         return message.payload.decode("utf-8", "replace")
@@ -88,32 +90,33 @@ class QueueItem(NamedTuple):
 
 
 class CallbackHandler:
-    """Hooks of the asynchronous producer; override those you need (kafka.producer.async.CallbackHandler)."""
+    """Hooks of the asynchronous producer. Override the hooks that you need (kafka.producer.async.CallbackHandler)."""
 
     def init(self, properties: Mapping[str, str]) -> None:
         """Called once, with callback.handler.props."""
 
     def before_enqueue(self, item: QueueItem) -> QueueItem:
-        """Return the event to queue, possibly another one."""
+        """Return the event to queue: this one or another one."""
         return item
 
     def after_enqueue(self, item: QueueItem, added: bool) -> None:
-        """Called after an attempt to queue an event; `added` is whether it was queued."""
+        """Called after an attempt to queue an event. `added` says that it was queued."""
 
     def after_dequeuing_existing_data(self, item: QueueItem | None) -> Iterable[QueueItem]:
-        """Return the events for the batch. Called on each turn of the send thread, with None if no event came."""
+        """Return the events to add to the batch. Called on each turn of the send thread; `item` is None if no event
+        came."""
         return () if item is None else (item,)
 
     def before_sending_data(self, items: list[QueueItem]) -> list[QueueItem]:
-        """Return the batch to send, just before it is grouped and encoded."""
+        """Return the batch to send. Called just before the batch is grouped and encoded."""
         return items
 
     def last_batch_before_close(self) -> Iterable[QueueItem]:
-        """Return events that were held back and must be sent now."""
+        """Return events that this handler has kept back and that must be sent now."""
         return ()
 
     def close(self) -> None:
-        """Called first when the producer closes."""
+        """Called at the beginning of the producer's `close`."""
 
 
 class EventHandler(Protocol):
@@ -137,7 +140,7 @@ class DefaultEventHandler:
         """Do nothing."""
 
     def handle(self, items: Sequence[QueueItem], producer: SyncProducer, encoder: Encoder) -> None:
-        """Send a batch, with num.retries retries; then raise the error."""
+        """Send a batch. Repeat it num.retries times if it fails, then raise the error."""
         chosen = self._callback.before_sending_data(list(items))
         groups: dict[tuple[str, int], list[Message]] = {}
         for item in chosen:
@@ -171,7 +174,7 @@ class DefaultEventHandler:
 
 
 def pack(messages: Sequence[Message | bytes], codec: int, size_max: int) -> bytes:
-    """Encode a message set, in one compressed wrapper if there is a codec. Raises MessageSizeTooLarge."""
+    """Encode a message set, with a codec as one compressed wrapper message. Raises MessageSizeTooLarge."""
     data = encode_message_set(messages, codec)
     check_size(check(data, verify=False)[2], size_max)
     return data

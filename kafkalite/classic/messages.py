@@ -1,8 +1,11 @@
 """Encode and decode message sets of Kafka 0.7, and find how much of a fetched set is complete.
 
-`_native.classic.message_set` handles the bytes, and `kafkalite.wire.record.message_set` the compressed messages
-(wrappers). This module turns their errors into those of the 0.7 API. Thread rule: a set may be shared, an iterator
-belongs to one thread at a time.
+    kafkalite._native.classic.message_set    handles the bytes
+    kafkalite.wire.record.message_set        handles wrappers: messages that contain a compressed message set
+
+This module turns their errors into those of the 0.7 API.
+
+Thread rule: threads may share a set. An iterator belongs to one thread at a time.
 """
 
 from __future__ import annotations
@@ -34,14 +37,14 @@ __all__ = [
 
 
 class MessageAndOffset(NamedTuple):
-    """A message and the offset at which to fetch after it (kafka.message.MessageAndOffset)."""
+    """A message, and the offset of the next fetch after it (kafka.message.MessageAndOffset)."""
 
     message: Message
     offset: int
 
 
 def encode_message_set(messages: Sequence[Message | bytes], codec: int = 0) -> bytes:
-    """Encode a message set of magic 1. A codec (1 gzip, 2 snappy) compresses it into one wrapper message.
+    """Encode a message set of magic 1. With a codec (1 gzip, 2 snappy), compress the set into one wrapper message.
 
     Without messages the result is empty.
     """
@@ -49,9 +52,9 @@ def encode_message_set(messages: Sequence[Message | bytes], codec: int = 0) -> b
 
 
 def valid_size(data: Buffer) -> int:
-    """Return the size of the complete outer entries of a fetched set.
+    """Return the size in bytes of the complete outer messages of a fetched set.
 
-    Raises InvalidMessageSize if not even the first entry is complete.
+    Raises InvalidMessageSize if not even the first message is complete.
     """
     size, _, _, _, fault = native.check(data, verify=False)
     if fault:
@@ -60,7 +63,10 @@ def valid_size(data: Buffer) -> int:
 
 
 def whole_size(data: Buffer) -> int:
-    """Like `valid_size`, but return 0 if the first entry is incomplete, so that more must be fetched."""
+    """Return the size in bytes of the complete outer messages of a fetched set, like `valid_size`.
+
+    Return 0 if the first message is incomplete: then more bytes must be fetched.
+    """
     size, _, _, _, fault = native.check(data, verify=False)
     if fault and fault != native.PARTIAL:
         raise _fault(fault, size)
@@ -82,10 +88,12 @@ def _open_wrapper(codec: int, payload: bytes, _depth: int) -> bytes:
 
 
 class MessageIterator(native.MessageIterator):
-    """Iterates over the messages of a fetched set. Raises InvalidMessage or InvalidMessageSize at an invalid one.
+    """An iterator over the messages of a fetched set. Raises InvalidMessage or InvalidMessageSize at an invalid
+    message.
 
-    `next_offset` is where to fetch after the last message that was handed out. Inside a wrapper that is the start of
-    the wrapper, except after its last message. With `shallow` the iterator returns wrappers unopened.
+    `next_offset` is the offset of the next fetch after the last message that was handed out. Inside a wrapper it is the
+    start of the wrapper, except after the wrapper's last message. With `shallow` the iterator returns wrappers
+    unopened.
     """
 
     def __init__(self, data: Buffer, offset: int = 0, *, shallow: bool = False) -> None:
@@ -116,6 +124,6 @@ class MessageSet:
 
 
 def check_size(largest: int, size_max: int) -> None:
-    """Raise MessageSizeTooLarge if the largest payload of a set, `largest` bytes, exceeds `size_max`."""
+    """Raise MessageSizeTooLarge if `largest`, the size in bytes of a set's largest payload, exceeds `size_max`."""
     if largest > size_max:
         raise MessageSizeTooLarge(f"a message of {largest} bytes exceeds max.message.size ({size_max})")

@@ -1,11 +1,13 @@
-"""Load the extension classes that producer settings name, such as serializer.class and partitioner.class.
+"""Load the extension classes that a producer's settings name, such as serializer.class and partitioner.class.
 
     event.handler=my_module:MyHandler          imported, and created without arguments, as in 0.7
     serializer.class=kafka.serializer.StringEncoder          one of 0.7's names for built-in classes
     callback.handler.props=file=/tmp/x,level=2               the argument of the handler's init()
 
-Any other name raises InvalidConfig, because a producer without its partitioner would silently send keys to other
-partitions. An object that the program passes takes precedence over the setting. Source: `kafkalite.classic`, fact 6.
+An object that the program passes takes precedence over the setting. An unknown name raises InvalidConfig: a producer
+without its partitioner would silently send keys to other partitions.
+
+Source: Kafka 0.7.2 (`kafkalite.classic`, fact 6).
 """
 
 from __future__ import annotations
@@ -52,7 +54,10 @@ def handlers(
     callback_handler: CallbackHandler | None = None,
     callback_handler_properties: Mapping[str, str] | None = None,
 ) -> Handlers:
-    """Return the given objects, else those that the settings name, else the defaults. Calls the handlers' init()."""
+    """Return a producer's extension objects, and call the `init` of its handlers.
+
+    An object given here comes first, then the class that the settings name, then 0.7's default.
+    """
     if encoder is None:
         name = config.serializer_class
         encoder = _make("serializer.class", name, ENCODERS, ["to_message"]) if name else DefaultEncoder()

@@ -1,13 +1,15 @@
-"""Claim a consumer's share of its group's partitions, in one attempt: read, decide, claim.
+"""Claim a consumer's partitions of its group in one attempt: read, decide, claim.
 
     read subscriptions, partitions, brokers ─▶ assign (pure) ─▶ owner nodes ─▶ offsets ─▶ ConsumerShare
 
-Every member does this by itself when brokers, topics or members change. If two members compute different shares for a
-while, the owner nodes decide. 0.7 reads the offsets before it claims partitions. Here the claim comes first, because
-the previous owner stores its last offset before it releases a partition. After an error the connector releases the
-claimed partitions and tries again. Source: `kafkalite.classic`, fact 5.
+Each member does this by itself when brokers, topics or members change. If two members compute contradictory results for
+a while, the owner nodes in ZooKeeper decide. After an error the connector releases the claimed partitions and tries
+again. Unlike 0.7, this module claims partitions before it reads their offsets, because the previous owner stores its
+last offset before it releases a partition.
 
 Thread rule: the connector calls it from one thread at a time.
+
+Source: Kafka 0.7.2 (`kafkalite.classic`, fact 5).
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ ASK_CONNECT_TIMEOUT_S: Final = 1.0
 
 @dataclass(slots=True)
 class ConsumerShare:
-    """The partitions that this consumer gets in one attempt."""
+    """The partitions of the group that one attempt assigns to this consumer."""
 
     owners: dict[tuple[str, BrokerPartition], str] = field(default_factory=dict)
     """(topic, partition) → the thread of this consumer that owns it."""
@@ -54,7 +56,8 @@ class ConsumerShare:
 def decide(
     client: KazooClient, group: GroupPaths, consumer_id: str, watch: Callable[[object], None], *, watch_topics: bool
 ) -> ConsumerShare:
-    """Read the group and compute this consumer's share. Sets the watches that report the next change."""
+    """Read the group, and compute the partitions of this consumer. `watch` is called at the next change of the
+    group."""
     zookeeper.children(client, group.ids, watch)
     all_topics = nodes.topics(client, watch if watch_topics else None)
     own = nodes.subscription(client, group, consumer_id)
@@ -75,7 +78,7 @@ def decide(
 
 
 def find_offsets(client: KazooClient, group: GroupPaths, share: ConsumerShare, config: ConsumerConfig) -> None:
-    """Find where each owned partition continues: at the group's stored offset, else according to autooffset.reset."""
+    """Find where to read each owned partition: at the group's stored offset, or else where autooffset.reset selects."""
     silent: set[int] = set()
     for topic, partition in share.owners:
         stored = nodes.offset(client, group, topic, partition)
@@ -89,7 +92,7 @@ def find_offsets(client: KazooClient, group: GroupPaths, share: ConsumerShare, c
 
 
 def claim(client: KazooClient, group: GroupPaths, share: ConsumerShare) -> None:
-    """Create the owner node of each partition of the share. Raises NodeConflict if another consumer has one.
+    """Create the owner node of each of this consumer's partitions. Raises NodeConflict if another consumer has a node.
 
     After this error, the caller releases the nodes that were created.
     """
@@ -98,10 +101,10 @@ def claim(client: KazooClient, group: GroupPaths, share: ConsumerShare) -> None:
 
 
 def release(client: KazooClient, group: GroupPaths, owners: dict[tuple[str, BrokerPartition], str]) -> None:
-    """Release owner nodes. A node that another consumer has by now, or that was never created, is left alone.
+    """Delete the owner nodes of this consumer. Nodes that another consumer has by now, or that do not exist, are
+    ignored.
 
-    Each node is removed from `owners` once it is released, so that a later call can release those left by a lost
-    connection.
+    Each node is removed from `owners` once it is released. After a lost connection, a later call releases the others.
     """
     for (topic, partition), thread in list(owners.items()):
         if nodes.owner(client, group, topic, partition) == thread:

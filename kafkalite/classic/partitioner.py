@@ -1,7 +1,9 @@
-"""Choose the partition of an event: the interface Partitioner, and the default, which uses Java's hash codes.
+"""Choose the partition of an event: the interface Partitioner, and 0.7's default with Java's hash codes.
 
-A partitioner is any object with `partition(key, partition_count) -> int`; its result is an index into the sorted list
-of (broker, partition) of the topic. Source: `kafkalite.classic`, fact 6. Pure, any thread.
+A partitioner is any object with `partition(key, partition_count) -> int`. The result is an index into the topic's
+sorted list of (broker, partition). Pure, any thread.
+
+Source: Kafka 0.7.2 (`kafkalite.classic`, fact 6).
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ class Partitioner(Protocol):
 
 
 class DefaultPartitioner:
-    """Uses the key's hash code modulo the number of partitions (kafka.producer.DefaultPartitioner)."""
+    """Chooses by the key's hash code modulo the number of partitions (kafka.producer.DefaultPartitioner)."""
 
     def partition(self, key: Any, partition_count: int) -> int:
         # 0.7 failed for the one hash code without a positive counterpart; here it gives the first partition.
@@ -31,9 +33,9 @@ class DefaultPartitioner:
 
 
 def hash_code(key: Any) -> int:
-    """Return Java's hashCode of the type for a Python key: str, int (Integer, or Long beyond 32 bits), float, bool.
+    """Return the hashCode of the Java type for a Python key: str, int (Integer, or Long beyond 32 bits), float or bool.
 
-    Raises TypeError for any other type: Python's own hash would differ from run to run.
+    Raises TypeError for any other type, since Python's own hash differs from run to run.
     """
     if isinstance(key, bool):
         return 1231 if key else 1237

@@ -1,12 +1,14 @@
-"""Kafka 0.7's producer: sends events at once or through a queue, to brokers from ZooKeeper or a fixed list.
+"""Send events to the partitions of topics, at once or through a queue (0.7's Producer).
 
     ProducerData(topic, key, events) ─▶ partitioner picks (broker, partition) ─┬─ sync:  PRODUCE or MULTIPRODUCE
                                                                                └─ async: the broker's queue
 
-Nothing is acknowledged, because a produce request has no response. With a fixed list of brokers, keys have no effect:
-the broker chooses the partition, except for events that name one. Source: `kafkalite.classic`, fact 6.
+Nothing is acknowledged, because a produce request has no response. The brokers come from ZooKeeper or from a fixed
+list. With a fixed list keys have no effect: the broker chooses the partition, unless an event names one.
 
-Thread rule: any thread may send. A connection is made with the first send to its broker.
+Thread rule: any thread may send. The first send to a broker opens the connection to it.
+
+Source: Kafka 0.7.2 (`kafkalite.classic`, fact 6).
 """
 
 from __future__ import annotations
@@ -41,8 +43,8 @@ if TYPE_CHECKING:
 class ProducerData:
     """Events for one topic (kafka.javaapi.producer.ProducerData).
 
-    `partition` is their destination: a number, on any broker that has it, or a BrokerPartition. If it is None, the key
-    determines the partition; without a key it is random.
+    `partition` is their destination: a number (on any broker that has this partition) or a BrokerPartition. If it is
+    None, the key determines the partition; without a key the partition is random.
     """
 
     topic: str
@@ -67,8 +69,8 @@ class Producer:
     ) -> None:
         """Create the producer. InvalidConfig for invalid settings, StartupError if ZooKeeper does not respond.
 
-        A given encoder, partitioner or handler takes precedence over the one in the settings (`serializer.class`,
-        `partitioner.class`, `event.handler`, `callback.handler`); properties given for a handler take precedence, too.
+        An object or properties given here take precedence over the settings `serializer.class`, `partitioner.class`,
+        `event.handler` and `callback.handler`, and over the handlers' properties in the settings.
         """
         self._config = config = (
             config if isinstance(config, ProducerConfig) else ProducerConfig.from_properties(dict(config))
@@ -97,13 +99,14 @@ class Producer:
         forks.register(self)
 
     def leave(self) -> None:
-        """Close in a forked child; queues and connections belong to the parent."""
+        """Close in a forked child. Queues and connections belong to the parent."""
         self._closed = True
 
     def send(self, *data: ProducerData) -> None:
-        """Send, or queue, all events.
+        """Send all events, or queue them if the producer is asynchronous.
 
-        Raises ConnectionFailed, InvalidPartition, MessageSizeTooLarge, NoBrokersForPartition and QueueFull.
+        Raises ConnectionFailed, InvalidPartition, MessageSizeTooLarge, NoBrokersForPartition, QueueFull and
+        QueueClosed.
         """
         if self._closed:
             raise QueueClosed("the producer is closed")
@@ -143,7 +146,7 @@ class Producer:
             return sum(queue.failed_count for queue in self._async.values())
 
     def close(self) -> None:
-        """Send queued events and close every connection. Idempotent; in a forked child nothing happens."""
+        """Send queued events and close every connection. Idempotent. In a forked child this does nothing."""
         if not self._origin.is_here:
             return
         with self._lock:
@@ -164,20 +167,21 @@ class Producer:
         self.close()
 
     def _send_plainly(self, item: ProducerData) -> None:
-        """Send one PRODUCE without compression, the common case, copying each payload only once."""
+        """Send one PRODUCE without compression, the common case. Each payload is copied only once."""
         address, partition = self._place(item)
         frame, largest = encode_produce(wire.produce_head(item.topic, partition), self._messages(item))
         check_size(largest, self._config.max_message_size)
         self._producer_of(address).send_frame(frame)
 
     def _messages(self, item: ProducerData) -> list[Any]:
-        """Return the encoded messages. With the default encoder, payloads are not wrapped in messages first."""
+        """Return the encoded messages; with the default encoder the events themselves, since the native encoder accepts
+        them."""
         if self._plain:
             return item.data if type(item.data) is list else list(item.data)
         return [self._encoder.to_message(event) for event in item.data]
 
     def _place(self, item: ProducerData) -> tuple[Address, int]:
-        """Return the broker and partition for some events. If the chosen broker is unknown, ask ZooKeeper again."""
+        """Return the broker and partition for events. Read ZooKeeper again while the chosen broker is unknown."""
         for _ in range(self._config.zk_read_num_retries + 1):
             choices = self._brokers.partitions(item.topic)
             chosen = self._choose(item, choices)
@@ -220,7 +224,7 @@ class Producer:
 def named_partitions(choices: Sequence[BrokerPartition], wanted: int | BrokerPartition) -> list[BrokerPartition]:
     """Return the partitions of a topic that a number or a BrokerPartition selects.
 
-    With a fixed list of brokers the partitions are unknown, so each broker is assumed to have a partition of this
+    With a fixed list of brokers the partitions are unknown. Then every broker counts as having a partition of this
     number.
     """
     broker_id, number = wanted if isinstance(wanted, BrokerPartition) else (None, wanted)

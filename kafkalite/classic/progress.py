@@ -1,7 +1,10 @@
 """Report the progress of 0.7 groups: owner, stored offset and log end of each partition.
 
-The data comes from ZooKeeper and the brokers. Offsets and lag are in bytes (kafka.tools.ConsumerOffsetChecker). Thread
-rule: any thread except ZooKeeper's own; a `Logs` belongs to one thread.
+Owners and stored offsets come from ZooKeeper, log ends from the brokers. Offsets and lag are in bytes.
+
+Thread rule: any thread except ZooKeeper's own. A `Logs` belongs to one thread.
+
+Source: kafka.tools.ConsumerOffsetChecker of Kafka 0.7.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ ANSWER_TIMEOUT_S: Final = 10.0
 
 
 class PartitionProgress(NamedTuple):
-    """A group's progress in a partition. Values are None without an owner, a stored offset, or a live broker."""
+    """A group's progress in a partition. Owner, offset and end are None if they do not exist or could not be read."""
 
     topic: str
     partition: BrokerPartition
@@ -46,7 +49,7 @@ class PartitionProgress(NamedTuple):
 
 
 class Logs:
-    """Looks up starts and ends of logs on live brokers. A broker that failed to respond is not asked again."""
+    """Asks live brokers for starts and ends of logs. A broker that failed to respond is not asked again."""
 
     def __init__(self, brokers: Mapping[int, BrokerNode]) -> None:
         self.brokers = brokers
@@ -66,10 +69,8 @@ class Logs:
         return sorted(self._consumers)
 
     def bound(self, topic: str, partition: BrokerPartition, when: int = wire.LATEST) -> int | None:
-        """Return the log's end, or with wire.EARLIEST its start. Raises ClassicError.
-
-        None without a live broker, or if the broker returns no offset.
-        """
+        """Return the log's end; with wire.EARLIEST return its start. None without a live broker or an offset. Raises
+        ClassicError."""
         broker = self.brokers.get(partition.broker_id)
         if broker is None:
             return None
@@ -89,12 +90,12 @@ class Logs:
 
 
 def topics_of(client: KazooClient, paths: GroupPaths) -> list[str]:
-    """Return the topics for which a group has stored offsets, in 0.7's order."""
+    """Return the topics for which a group has stored offsets, in 0.7's order of names."""
     return sorted(zookeeper.children(client, paths.offsets), key=java_order)
 
 
 def stored_partitions(client: KazooClient, paths: GroupPaths, topic: str) -> list[BrokerPartition]:
-    """Return the partitions of the topic, and those for which the group has an offset."""
+    """Return the partitions of a topic that exist now or for which the group has an offset."""
     found = set(nodes.partitions(client, topic))
     for name in zookeeper.children(client, paths.topic_offsets(topic)):
         with contextlib.suppress(NodeError):

@@ -1,9 +1,11 @@
-"""Read message sets from one broker, by offset: 0.7's SimpleConsumer.
+"""Read message sets from one broker, by partition and offset (0.7's SimpleConsumer).
 
-Offsets are byte positions; partitions are those of the broker. After an I/O error the request is repeated once, on a
-new connection. Source: `kafkalite.classic`, facts 1 and 2.
+An offset is a byte position in the broker's log of the partition. After an I/O error a request is repeated once, on a
+new connection.
 
-Thread rule: any thread; a lock lets one request through at a time.
+Thread rule: any thread. A lock lets one request through at a time.
+
+Source: Kafka 0.7.2 (`kafkalite.classic`, facts 1 and 2).
 """
 
 from __future__ import annotations
@@ -34,7 +36,11 @@ class SimpleConsumer:
         buffer_size: int | None = None,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
     ) -> None:
-        """Connect lazily. `buffer_size` is the socket's in bytes; by default the kernel adapts it to the reader."""
+        """Create the consumer; its first request connects.
+
+        `buffer_size` is the size in bytes of the socket's receive buffer. By default the kernel adapts it to the
+        reader.
+        """
         self._channel = Channel(
             host,
             port,
@@ -46,13 +52,16 @@ class SimpleConsumer:
         self._closed = False
 
     def fetch(self, topic: str, partition: int, offset: int, size_max: int) -> MessageSet:
-        """Fetch at most size_max bytes from an offset; empty at the log's end. OffsetOutOfRange, InvalidPartition."""
+        """Fetch at most `size_max` bytes from an offset. The result is empty at the log's end.
+
+        Raises OffsetOutOfRange and InvalidPartition.
+        """
         request = FetchRequest(topic, partition, offset, size_max)
         body = self._ask(lambda: self._channel.request(wire.encode_fetch(request)))
         return MessageSet(wire.decode_fetch(body, request), offset)
 
     def multifetch(self, requests: Sequence[FetchRequest]) -> list[MessageSet | ClassicError]:
-        """Fetch several partitions in one request; return each one's set or error, in order."""
+        """Fetch several partitions in one request. Return the message set or error of each, in order."""
         body = self._ask(lambda: self._channel.request(wire.encode_multifetch(requests)))
         return [
             part if isinstance(part, ClassicError) else MessageSet(part, request.offset)
@@ -60,7 +69,10 @@ class SimpleConsumer:
         ]
 
     def get_offsets_before(self, topic: str, partition: int, time_ms: int, count_max: int) -> list[int]:
-        """Return at most count_max offsets of segments that began before a time (or LATEST, EARLIEST), newest first."""
+        """Return the first offsets of segments that began before a time, at most `count_max`, newest first.
+
+        The time is in ms, or LATEST or EARLIEST.
+        """
         frame = wire.encode_offsets(topic, partition, time_ms, count_max)
         return wire.decode_offsets(self._ask(lambda: self._channel.request(frame)))
 

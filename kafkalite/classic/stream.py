@@ -1,10 +1,10 @@
-"""A stream of messages for one thread of an application: 0.7's KafkaStream, and the queue of chunks that feeds it.
+"""Deliver messages to one thread of an application (0.7's KafkaStream), from a queue of fetched chunks.
 
     fetcher ─▶ ChunkQueue (queuedchunks.max) ─▶ KafkaStream: chunk ─▶ messages ─▶ application
                   ▲ cleared by a rebalance          └─▶ ConsumedPosition.consumed moves as each message is handed out
 
-A chunk is the result of one fetch of one partition. Iteration waits for messages, and ends when the connector is shut
-down. With consumer.timeout.ms it raises ConsumerTimeout if no message came in time; the program may then iterate again.
+A chunk is the result of one fetch of one partition. The iteration waits for messages, and ends when the connector is
+shut down. If no message came within consumer.timeout.ms, it raises ConsumerTimeout; the program may then iterate again.
 
 Thread rule: one thread iterates a stream; any other may clear or end it. The committer reads positions while the
 iterator moves them: each position is one reference or integer, replaced as a whole.
@@ -33,7 +33,7 @@ __all__ = ["ChunkQueue", "ConsumedPosition", "FetchedChunk", "KafkaStream", "Mes
 
 
 class ConsumedPosition:
-    """How far the application has read an owned partition (kafka.consumer.PartitionTopicInfo)."""
+    """The application's position in an owned partition (kafka.consumer.PartitionTopicInfo)."""
 
     __slots__ = ("_iterator", "_offset", "fetched", "partition", "queue", "topic")
 
@@ -52,11 +52,11 @@ class ConsumedPosition:
         return self._offset if iterator is None else int(iterator.next_offset)
 
     def begin(self, iterator: MessageIterator) -> None:
-        """Let an iterator provide the offset from now on."""
+        """Use the position of an iterator from now on."""
         self._iterator = iterator
 
     def settle(self) -> None:
-        """Keep the offset of the finished iterator."""
+        """Keep the position of the iterator, which is finished."""
         self._offset = self.consumed
         self._iterator = None
 
@@ -67,7 +67,7 @@ class ConsumedPosition:
 
 
 class FetchedChunk(NamedTuple):
-    """Whole messages of one partition from `offset` on, or an error."""
+    """Complete messages of one partition, beginning at `offset`, or an error."""
 
     data: memoryview
     offset: int
@@ -76,7 +76,7 @@ class FetchedChunk(NamedTuple):
 
 
 class ChunkQueue:
-    """The chunks for one stream, at most `count_max` of them."""
+    """A queue of at most `count_max` chunks for one stream."""
 
     def __init__(self, count_max: int) -> None:
         self._count_max = count_max
@@ -94,7 +94,7 @@ class ChunkQueue:
         return self._generation
 
     def put(self, chunk: FetchedChunk, generation: int) -> bool:
-        """Add a chunk, waiting for room. Returns False if the queue was cleared since `generation`, or has ended."""
+        """Wait for room and add a chunk. Return False if the queue was cleared after `generation`, or has ended."""
         with self._changed:
             while True:
                 if self._ended or self._generation != generation:
@@ -107,7 +107,8 @@ class ChunkQueue:
             return True
 
     def get(self, timeout_s: float | None) -> tuple[FetchedChunk, int] | None:
-        """Return the next chunk and its generation, or None at the end. Raises ConsumerTimeout."""
+        """Return (next chunk, generation), or None at the end. Raises ConsumerTimeout if no chunk came within
+        `timeout_s`."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:
             while not self._chunks:
@@ -122,14 +123,14 @@ class ChunkQueue:
             return chunk, self._generation
 
     def clear(self) -> None:
-        """Drop the waiting chunks; a waiting `put` gives up."""
+        """Drop the waiting chunks. A `put` that waits for room returns False."""
         with self._changed:
             self._chunks.clear()
             self._generation += 1
             self._changed.notify_all()
 
     def end(self) -> None:
-        """End the queue and drop the waiting chunks, which the next owner fetches again."""
+        """End the queue and drop the waiting chunks. The next owner of the partitions fetches them again."""
         with self._changed:
             self._ended = True
             self._chunks.clear()
@@ -149,16 +150,16 @@ class KafkaStream(MessageStream):
 
     @property
     def idle(self) -> bool:
-        """Whether no further chunk waits, so that a program can use the time to flush what it has processed."""
+        """Whether no chunk waits in the queue. A program can use this time to flush what it has processed."""
         return len(self._queue) == 0
 
     def clear(self) -> None:
-        """Forget messages that were fetched but not handed out, for a rebalance."""
+        """Drop the messages that were fetched but not handed out, at a rebalance."""
         self._queue.clear()
         self.stop_chunk()
 
     def advance(self) -> None:
-        """Take the next chunk after the present one is finished."""
+        """Take the next chunk from the queue, since the current one is finished."""
         if self._position is not None:
             self._position.settle()
             self._position = None
@@ -177,7 +178,7 @@ class KafkaStream(MessageStream):
 
 
 def _to_event(decoder: Decoder) -> Callable[[Message], Any] | str | None:
-    """Return the function that turns a message into an event, or a constant for one of the two built-in decoders."""
+    """Return the function that decodes a message, or a constant for one of the two built-in decoders."""
     if type(decoder) is DefaultDecoder:
         return None
     return PAYLOAD if type(decoder) is PayloadDecoder else decoder.to_event

@@ -1,11 +1,15 @@
-"""Send message sets to one broker, on one connection: 0.7's SyncProducer.
+"""Send message sets to one broker on one connection (0.7's SyncProducer).
 
-The protocol has no acknowledgements: when a send returns, only the kernel has the message. The producer reconnects
-after reconnect_interval sends or after reconnect_time_interval_ms, so that a load balancer can choose another broker.
-The first time interval is shortened at random, so that many producers do not reconnect at the same time. A failed send
-is not repeated. Source: `kafkalite.classic`, fact 6.
+The protocol has no acknowledgements: when a send returns, only the kernel has the message. A failed send is not
+repeated.
 
-Thread rule: any thread; a lock keeps frames whole.
+The producer reconnects after `reconnect_interval` sends or `reconnect_time_interval_ms`, so that a load balancer can
+choose another broker. The first time interval is shortened at random, so that many producers do not reconnect at the
+same time.
+
+Thread rule: any thread. A lock keeps frames whole.
+
+Source: Kafka 0.7.2 (`kafkalite.classic`, fact 6).
 """
 
 from __future__ import annotations
@@ -47,7 +51,7 @@ class SyncProducer:
 
     @classmethod
     def create(cls, config: SyncProducerConfig | Mapping[str, str]) -> Self:
-        """Build a producer for the broker with the settings' `host` and `port`."""
+        """Build a producer for the broker with the `host` and `port` of the settings."""
         if not isinstance(config, SyncProducerConfig):
             config = SyncProducerConfig.from_properties(dict(config))
         return cls(config.host, config.port, config)
@@ -55,15 +59,16 @@ class SyncProducer:
     def send(
         self, topic: str, messages: MessageSet | bytes | Sequence[Message | bytes], partition: int = wire.ANY_PARTITION
     ) -> None:
-        """Send one PRODUCE request with messages and payloads, or an encoded set (a MessageSet or its bytes).
+        """Send one PRODUCE request. `messages` are Message objects and payloads, or an encoded set (a MessageSet or
+        bytes).
 
-        Raises ConnectionFailed if the kernel did not accept the request. Before sending, raises MessageSizeTooLarge,
-        and InvalidMessageSize for a set that does not end with its last message.
+        Raises ConnectionFailed if the kernel did not accept the request. Raises MessageSizeTooLarge before it sends,
+        and InvalidMessageSize for a set that does not end with a complete message.
         """
         self.send_frame(wire.encode_produce(wire.ProduceRequest(topic, partition, self._checked(messages))))
 
     def multi_send(self, requests: Sequence[wire.ProduceRequest]) -> None:
-        """Send one MULTIPRODUCE request. Raises as `send`."""
+        """Send one MULTIPRODUCE request. Raises the same errors as `send`."""
         for request in requests:
             self._checked(request.message_set)
         self.send_frame(wire.encode_multiproduce(requests))
@@ -90,7 +95,8 @@ class SyncProducer:
         return data
 
     def send_frame(self, frame: bytes) -> None:
-        """Send one encoded and checked request. Raises ConnectionFailed if the kernel did not accept it."""
+        """Send one request that is already encoded and checked. Raises ConnectionFailed if the kernel did not accept
+        it."""
         with self._lock:
             self._channel.send(frame)
             self._sent_count += 1

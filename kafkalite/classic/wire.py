@@ -1,10 +1,11 @@
-"""Encode requests and decode responses of Kafka 0.7, for its clients.
+"""Encode requests and decode responses of Kafka 0.7's protocol, for its clients.
 
     request   int32 size | int16 type | body          response   int32 size | int16 error code | body
 
-Numbers are big-endian; strings are int16 length and UTF-8. PRODUCE and MULTIPRODUCE have no response. Pure functions;
-`decode_` functions raise the error of the response's code, and UnknownError for bytes that violate the schema. Source:
-`kafkalite.classic`, fact 1.
+Numbers are big-endian. A string is an int16 length and UTF-8. PRODUCE and MULTIPRODUCE have no response. A `decode_`
+function raises the error of the response's code, and UnknownError for bytes that violate the schema. Pure functions.
+
+Source: Kafka 0.7.2 (`kafkalite.classic`, fact 1).
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def encode_produce(request: ProduceRequest) -> bytes:
 
 @lru_cache(maxsize=PRODUCE_HEADS_MAX)
 def produce_head(topic: str, partition: int) -> bytes:
-    """Encode the part of a PRODUCE frame between its size and the size of its set, for `message_set.encode_produce`."""
+    """Encode the part of a PRODUCE frame from its type to its partition, for `message_set.encode_produce`."""
     return _CODE.pack(PRODUCE) + _string(topic) + _PARTITION.pack(partition)
 
 
@@ -95,7 +96,7 @@ def encode_offsets(topic: str, partition: int, time_ms: int, count_max: int) -> 
 
 
 def decode_fetch(body: memoryview, request: FetchRequest) -> memoryview:
-    """Return the message set in a response body without its size field."""
+    """Return the message set of a response body without its size field."""
     if len(body) < CODE_SIZE:
         raise UnknownError("the fetch response is too short for an error code")
     (code,) = _CODE.unpack_from(body)
@@ -105,7 +106,7 @@ def decode_fetch(body: memoryview, request: FetchRequest) -> memoryview:
 
 
 def decode_multifetch(body: memoryview, requests: Sequence[FetchRequest]) -> list[memoryview | ClassicError]:
-    """Return each request's message set or error, in order."""
+    """Return the message set or error of each request, in order."""
     if len(body) < CODE_SIZE:
         raise UnknownError("the multifetch response is too short for an error code")
     (outer,) = _CODE.unpack_from(body)
@@ -147,7 +148,7 @@ def _string(text: str) -> bytes:
 
 
 def _produce_parts(request: ProduceRequest) -> tuple[bytes, ...]:
-    """Return a PRODUCE body in parts, so that the message set is copied only once, into the frame."""
+    """Return a PRODUCE body in parts, so that the message set is copied only once, when the frame is joined."""
     return _string(request.topic), _PART.pack(request.partition, len(request.message_set)), request.message_set
 
 
