@@ -1,4 +1,4 @@
-"""The test kit: a pytest plugin with a real broker that tests can restart, kill and make fail.
+"""Provide the test kit: a pytest plugin with a real broker that tests can restart, kill and make fail.
 
     def test_order_arrives_although_the_leader_moved(kafka_broker, kafka_topic):
         kafka_broker.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=2)
@@ -6,7 +6,7 @@
         ...
 
     plugin          fixtures and hooks of pytest
-    broker          KafkaBroker: the interface for tests, whether the broker has its own process or runs in pytest's
+    broker          KafkaBroker: the interface for tests, for a broker in its own process or in pytest's
     in_process      the broker itself, with restarts, crashes and faults
     faults          faults for requests, which take effect before a request is served
     own_process     starts the broker's process, sends it requests over a pipe, and ends it
@@ -18,8 +18,8 @@
          pytest ──┬─ KafkaBroker ── OwnProcess ══ pipes ══ child ─┬─ InProcessBroker ── Faults
                   └─ in_process=True ─────────────────────────────┘
 
-Names are imported when first used. Every pytest run with kafkalite installed loads the plugin, but nothing else until a
-fixture is used. The broker's process loads everything except pytest and the plugin.
+Every pytest run with kafkalite installed loads the plugin, but nothing else until a fixture is used. The names of this
+package are imported when they are first used. The broker's process loads everything except pytest and the plugin.
 """
 
 from __future__ import annotations

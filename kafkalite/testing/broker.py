@@ -1,12 +1,12 @@
-"""A broker for tests of programs that use Kafka, in its own process or in this one.
+"""Run a broker for tests of programs that use Kafka, in its own process or in this process.
 
     with KafkaBroker() as broker:
         broker.create_topic("orders", 3)
         broker.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=2)
         broker.restart(kill=True)
 
-The fixture `kafka_broker` is a KafkaBroker. By default the broker runs in its own process, so that tests which fake
-time, files or sockets, or which fork, do not affect it. In pytest's process (`in_process=True`), `logs` and `config`
+The fixture `kafka_broker` is a KafkaBroker. By default the broker runs in its own process. Tests that fake time, files
+or sockets, or that fork, then do not affect it. With `in_process=True` it runs in pytest's process: `logs` and `config`
 are available, and arguments may be objects.
 """
 
@@ -35,7 +35,7 @@ OBJECTS: Final = ("clock", "companions", "retention_policies")
 
 @runtime_checkable
 class Fault(Protocol):
-    """A fault that a test has requested. `end`, or leaving a `with` block, removes it."""
+    """A fault that a test has requested. `end`, or the end of a `with` block, removes it."""
 
     key: int
 
@@ -56,14 +56,14 @@ class Fault(Protocol):
 
 
 class KafkaBroker:
-    """A broker that a test can restart, kill and make fail.
+    """A broker that a test can restart, kill and make fail. It has the arguments and members of `kafkalite.Broker`.
 
-    It takes the arguments of `kafkalite.Broker` and has its members. By default it runs in its own process, with
-    `in_process=True` in this one. The properties `logs` and `config`, and arguments that are objects, require
-    `in_process=True`.
+    By default it runs in its own process, with `in_process=True` in this one. The properties `logs` and `config`, and
+    arguments that are objects, require `in_process=True`.
 
-    The fixture's broker acknowledges acks=all from the page cache (`flush_on_acks_all=False`), because tests do not
-    survive a power failure anyway. A KafkaBroker that a test creates syncs to disk first, like any Broker.
+    The broker of the fixture `kafka_broker` acknowledges acks=all from the page cache (`flush_on_acks_all=False`),
+    because tests do not survive a power failure anyway. A KafkaBroker that a test creates syncs to disk first, as
+    Broker does.
     """
 
     def __init__(
@@ -106,24 +106,24 @@ class KafkaBroker:
         return self._here is not None
 
     def start(self) -> Self:
-        """Start; the broker serves clients when this returns. StartupError says why it cannot."""
+        """Start the broker. On return it serves clients. StartupError has the reason if it cannot start."""
         self._do("start")
         return self
 
     def stop(self, reason: str = "stop was called") -> None:
-        """Stop. The process ends, and the port is free again. The log contains the reason. Idempotent."""
+        """Stop the broker. Its process ends, and its port is free. The log contains `reason`. Idempotent."""
         self._do("stop", reason)
 
     def restart(self, *, kill: bool = False) -> None:
-        """Stop and start again, on the same port and with the same data. Clients lose their connections.
+        """Stop and start the broker, on the same port and with the same data. Clients lose their connections.
 
-        `kill` stops the broker as a crash of its process would: nothing is flushed, no client gets another response,
+        With `kill` the broker stops as in a crash of its process: nothing is flushed, no client gets another response,
         and the start runs recovery. Acknowledged records are not lost.
         """
         self._do("restart", kill=kill)
 
     def give_up_start(self) -> None:
-        """Abort a start that is waiting for a cluster: `start` raises StartGivenUp. Any thread."""
+        """End a start that is waiting for a cluster. `start` then raises StartGivenUp. Any thread."""
         self._do("give_up_start")
 
     def fail(
@@ -132,8 +132,8 @@ class KafkaBroker:
         """Answer the next `times` requests of an API with an error, without executing them.
 
         `api` is Kafka's name ("Produce", "OffsetCommit") or the API key. `code` is the error's name, its number, or one
-        of kafkalite's exceptions. With `times=None` the fault lasts until it is ended. When this returns, the fault is
-        active; it counts the requests that it affects. ValueError for an unknown API or error.
+        of kafkalite's exceptions. With `times=None` the fault lasts until it is ended. On return the fault is active.
+        ValueError for an unknown API or error.
 
         Each topic, partition or group of the request gets the error. A Produce with acks=0 has no response, so its
         connection is closed, as in Kafka.
@@ -145,9 +145,9 @@ class KafkaBroker:
         return self._fault("disconnect", api, times)
 
     def delay(self, api: str | int, seconds: float, times: int | None = None) -> Fault:
-        """Delay the responses to an API, and later responses of the same connections. Requests are executed at once.
+        """Delay the responses to an API by `seconds`. The requests are executed at once.
 
-        With `times=None` the delay lasts until it is ended.
+        Later responses of the same connections wait, too. With `times=None` the delay lasts until it is ended.
         """
         return self._fault("delay", api, seconds, times)
 
@@ -156,23 +156,23 @@ class KafkaBroker:
         self._do("heal")
 
     def create_topic(self, name: str, partitions: int = 1, **settings: object) -> None:
-        """Create a topic; settings are Kafka's, with underscores: `retention_ms=1000`. KafkaError if that fails."""
+        """Create a topic. Settings have Kafka's names, with underscores: `retention_ms=1000`. Raises KafkaError."""
         self._do("create_topic", name, partitions, **settings)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic and everything in it."""
+        """Delete a topic with its records."""
         self._do("delete_topic", name)
 
     def add_user(self, user: str, password: str) -> None:
-        """Set a user's password for SCRAM-SHA-256 and SCRAM-SHA-512; the user may be new."""
+        """Set a user's password for SCRAM-SHA-256 and SCRAM-SHA-512. Create the user if necessary."""
         self._do("add_user", user, password)
 
     def reload_certificates(self) -> None:
-        """Read the files of TLS listeners again."""
+        """Load the certificates of TLS listeners again from their files."""
         self._do("reload_certificates")
 
     def loops_turned(self) -> threading.Event | RemoteEvent:
-        """Return an event that is set once the loop of every network worker has turned after this call."""
+        """Return an event that is set once every network worker has completed one more loop turn."""
         event: threading.Event | RemoteEvent = self._do("loops_turned")
         return event
 
@@ -188,7 +188,7 @@ class KafkaBroker:
 
     @property
     def endpoints(self) -> dict[str, Endpoint]:
-        """The address that clients receive, by listener name in upper case."""
+        """The advertised addresses by listener name. The names are in capitals."""
         found: dict[str, Endpoint] = self._get("endpoints")
         return found
 
@@ -200,12 +200,12 @@ class KafkaBroker:
 
     @property
     def metrics_urls(self) -> list[str]:
-        """Addresses of `/metrics`, without the path."""
+        """The URLs at which metrics are served, without the path `/metrics`."""
         return list(self._get("metrics_urls"))
 
     @property
     def progress(self) -> str:
-        """The progress of a start, in words; empty if there is nothing to report. Any thread."""
+        """A description of the start's progress; empty if there is nothing to report. Any thread."""
         return str(self._get("progress"))
 
     @property
@@ -240,7 +240,7 @@ class KafkaBroker:
 
     @property
     def flushes_on_acks_all(self) -> bool:
-        """Whether acks=all is acknowledged only after a sync to disk (`flush.on.acks.all`)."""
+        """Whether acks=all is acknowledged only after a sync to the disk (`flush.on.acks.all`)."""
         return self._here.config.flush_on_acks_all if self._here is not None else bool(self._process.get("flushes"))
 
     @property

@@ -1,7 +1,7 @@
 """Capture the log of brokers that have their own processes, for pytest's reports.
 
-The processes write stdout and stderr to anonymous files. pytest's hooks read what is new, so no reader thread is
-needed. Outside pytest nothing is captured, and a broker logs to this program's stderr.
+Each process writes stdout and stderr to an anonymous file. pytest's hooks read what was added since the last read, so
+no reader thread is needed. Outside pytest nothing is captured, and a broker logs to this program's stderr.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class CapturedLog:
         _logs.append(self)
 
     def end(self) -> None:
-        """Note that the process has ended. Its remaining output is reported once more, then the file is closed."""
+        """Note that the process has ended. The next `news` returns the remaining output and closes the file."""
         self._ended = True
 
     def news(self) -> str:
-        """Return what was written since this was last called."""
+        """Return what the process wrote since the last call."""
         start, text = self._newest(self._seen)
         cut = f"[{start - self._seen} earlier bytes are omitted]\n" if start > self._seen else ""
         self._seen = start + len(text)
@@ -41,25 +41,25 @@ class CapturedLog:
         return cut + text.decode(errors="replace")
 
     def tail(self) -> str:
-        """Return the last line, for an error."""
+        """Return the last line of the log, for the text of an error."""
         _, text = self._newest(0)
         return text.decode(errors="replace").strip().rpartition("\n")[2]
 
     def _newest(self, begin: int) -> tuple[int, bytes]:
-        """Return at most SIZE_MAX bytes up to the end, and where they start: at `begin` or later."""
+        """Return (position, bytes): the last bytes of the file from `begin` on, at most SIZE_MAX of them."""
         size = Unpatched.file_status(self.descriptor).st_size
         start = max(begin, size - SIZE_MAX)
         return start, Unpatched.read_at(self.descriptor, size - start, start)
 
 
 def capture(level: str) -> None:
-    """Capture the log of every broker that is started from now on, from this level upwards."""
+    """Capture the log of every broker that is started from now on, with messages of this level and above."""
     global _level
     _level = level
 
 
 def level_captured() -> str | None:
-    """Return the level that is captured; None: nothing is."""
+    """Return the level from which on messages are captured; None if none are captured."""
     return _level
 
 

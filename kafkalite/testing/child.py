@@ -4,10 +4,11 @@
     descriptor 4   answers
     1 and 2        the log
 
-The main thread serves requests one by one. Start, stop and restart may take long, so each runs in its own thread. The
-parent asks repeatedly whether it is done, so that other threads of the test can send requests meanwhile. The process
-exits when the pipe is closed or its parent has ended. The pipe alone is not enough, because a program that a test
-forked may keep it open.
+The main thread serves the requests one by one. A start, stop or restart may take long, so each runs in a thread. The
+parent repeatedly asks for its end. Between these requests, other threads of the test can send requests.
+
+The process exits when the pipe is closed or the parent has ended. Watching the pipe is not enough, because a program
+that a test forked may keep it open.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ DONE: Final = frozenset({"add_user", "create_topic", "delete_topic", "give_up_st
 
 
 def main() -> None:
-    """Serve until the pipe or the parent ends."""
+    """Serve requests until the pipe is closed or the parent has ended."""
     gc.disable()  # modules are permanent, and collections would scan them repeatedly
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     close_from(ANSWERS + 1)
@@ -70,13 +71,14 @@ def main() -> None:
 
 
 def exit_late() -> None:
-    """Exit although the broker has not stopped yet, because the tests have ended."""
+    """Exit after STOP_S_MAX even if the broker has not stopped, because the tests have ended."""
     time.sleep(STOP_S_MAX)
     os._exit(1)
 
 
 def send(message: object) -> None:
-    """Write an answer. Ignore that the parent has ended: the thread that reads requests notices it."""
+    """Write an answer to the pipe. If the parent has ended, ignore the error: the thread that reads requests notices
+    the end."""
     left = frame(message)
     with contextlib.suppress(BrokenPipeError):
         while left:
@@ -84,7 +86,7 @@ def send(message: object) -> None:
 
 
 def close_from(first: int) -> None:
-    """Close all descriptors from `first` on, because the parent may have had inheritable ones."""
+    """Close all descriptors from `first` on, which this process may have inherited from the parent."""
     for name in os.listdir("/proc/self/fd"):
         if int(name) >= first:
             with contextlib.suppress(OSError):  # the directory's own descriptor
@@ -92,7 +94,7 @@ def close_from(first: int) -> None:
 
 
 class Requests:
-    """The requests from the pipe, while the parent lives."""
+    """The requests that arrive on the pipe while the parent lives."""
 
     def __init__(self, parent: int) -> None:
         self._parent = parent
@@ -105,7 +107,7 @@ class Requests:
             self._poll.register(self._watched, select.POLLIN)
 
     def next(self) -> Any:
-        """Wait for the next request; None after the last one."""
+        """Wait for the next request and return it. None if the pipe is closed or the parent has ended."""
         while (message := self._frames.next()) is None:
             if os.getppid() != self._parent:
                 return None
@@ -121,7 +123,7 @@ class Requests:
 
 
 class Job:
-    """A call that may take long."""
+    """A call that may take long, and that runs in its own thread."""
 
     def __init__(self, act: Callable[[], object]) -> None:
         self._act = act
@@ -138,7 +140,7 @@ class Job:
             self._done.set()
 
     def wait(self) -> bool:
-        """Wait at most PATIENCE_S; return whether the call is done. Raises the call's exception."""
+        """Wait at most PATIENCE_S. Return whether the call is done. Raises the call's exception."""
         done = self._done.wait(PATIENCE_S)
         if self._error is not None:
             raise self._error
@@ -172,7 +174,7 @@ class Host:
         return self._made
 
     def serve(self, call: str, arguments: list[Any], named: dict[str, Any]) -> Any:
-        """Execute a request; return the value for the answer."""
+        """Execute a request. Return the value for the answer."""
         if call in LONG:
             number = next(self._numbers)
             self._jobs[number] = Job(lambda: getattr(self._broker, call)(*arguments, **named))
@@ -189,12 +191,15 @@ class Host:
         return self._calls[call](*arguments)
 
     def end(self) -> None:
-        """Stop the broker after its parent has ended without doing so."""
+        """Stop the broker, if its parent has not stopped it."""
         if self._made is not None:
             self._made.stop("the program that started it ended")
 
     def _make(self, settings: Mapping[str, object], level: str, path: list[str]) -> None:
-        """Create the broker (the first request). `path` is the parent's sys.path, for classes named in settings."""
+        """Create the broker, as the first request asks.
+
+        `path` is the parent's sys.path, with which classes named in settings are found.
+        """
         sys.path += [place for place in path if place not in sys.path]
         from kafkalite.base import logging
         from kafkalite.broker.process import own_process
@@ -207,7 +212,7 @@ class Host:
         gc.enable()
 
     def _wait(self, number: int) -> int:
-        """Return the job's number while it runs, 0 when it is done."""
+        """Return the job's number if it still runs, or 0 if it is done. Raises the job's exception."""
         try:
             if not self._jobs[number].wait():
                 return number
@@ -244,7 +249,7 @@ class Host:
 
 
 def made(settings: Mapping[str, object]) -> InProcessBroker:
-    """Create the broker. If a class cannot be imported, the error explains how to make it importable."""
+    """Create the broker. If one of its classes cannot be imported, the error suggests `in_process=True`."""
     from kafkalite.errors import StartupError
     from kafkalite.testing.in_process import InProcessBroker
 

@@ -1,10 +1,11 @@
-"""Encode messages between a test and its broker's process: a size, then JSON. Errors keep class, arguments, text.
+"""Encode the messages between a test and its broker's process: a size, then JSON.
 
     request   {"id": [process, number], "call": NAME, "arguments": [...], "named": {...}}
     answer    {"id": the same, "value": ...}    or    {"id": the same, "error": {...}}
 
-The id contains the requesting process and a number. If a timeout or Ctrl-C interrupts a request, its answer stays in
-the pipe. The next request recognizes it by the id and skips it.
+An error keeps its class, arguments and text. The id has the number of the requesting process and of the request. If a
+timeout or Ctrl-C interrupts a request, its answer stays in the pipe. The next request recognizes this answer by its id
+and skips it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ PLAIN: Final = str | int | float | None
 
 
 def frame(message: object) -> bytes:
-    """Return a message's bytes. TypeError if a value cannot be encoded."""
+    """Return the bytes of a message. TypeError if a value cannot be encoded."""
     body = json.dumps(message).encode()
     return len(body).to_bytes(SIZE_BYTES, "big") + body
 
@@ -40,7 +41,7 @@ class Frames:
         self._bytes += data
 
     def next(self) -> Any:
-        """Return the next complete message; None without one."""
+        """Return the next complete message, or None if no message is complete."""
         body = SIZE_BYTES + int.from_bytes(self._bytes[:SIZE_BYTES], "big")
         if len(self._bytes) < max(body, SIZE_BYTES):
             return None
@@ -50,7 +51,7 @@ class Frames:
 
 
 def described(error: BaseException) -> dict[str, object]:
-    """Return an exception as a message."""
+    """Encode an exception as a dictionary for a message."""
     kind = type(error)
     return {
         "module": kind.__module__,

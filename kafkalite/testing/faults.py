@@ -7,10 +7,10 @@
     frame ─▶ FaultyConnection ─▶ meet ─▶ an armed failure or disconnection: it is the answer
                                    └──▶ a delay: a place in the queue of answers, held for its time
 
-A request that fails or is disconnected is not executed. A delayed request is executed at once, and only its answer is
-late: a client that times out finds the request executed. Kafka 0.7's port has no faults.
+A failed or disconnected request is not executed. A delayed request is executed at once, and only its answer is late. So
+a client that times out finds that its request was executed. Kafka 0.7's port has no faults.
 
-Thread rule: `meet` runs on network workers, everything else on any thread.
+Thread rule: `meet` runs on network workers. Any thread may call all other methods.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ _TEXT: Final = "a fault that the test asked for"
 
 
 class Fault:
-    """One fault that a test has requested. It has affected `count` requests; `end`, or leaving a `with`, removes it."""
+    """A fault that a test has requested. `end`, or the end of a `with` block, removes it.
+
+    `count` is the number of requests that it has affected.
+    """
 
     def __init__(self, faults: Faults, key: int, times: int | None) -> None:
         if times is not None and times < 1:
@@ -73,7 +76,7 @@ class Fault:
 
 
 class Failure(Fault):
-    """Answers requests with an error."""
+    """A fault that answers requests with an error."""
 
     def __init__(self, faults: Faults, key: int, times: int | None, code: int) -> None:
         super().__init__(faults, key, times)
@@ -81,11 +84,11 @@ class Failure(Fault):
 
 
 class Disconnection(Fault):
-    """Closes the connections of requests without an answer."""
+    """A fault that closes the connections of requests instead of answering."""
 
 
 class Delay(Fault):
-    """Delays answers."""
+    """A fault that delays answers."""
 
     def __init__(self, faults: Faults, key: int, times: int | None, seconds: float) -> None:
         super().__init__(faults, key, times)
@@ -95,7 +98,7 @@ class Delay(Fault):
 
 
 class Faults:
-    """The faults of one broker. `view` returns the metadata that an answer to Metadata needs."""
+    """The faults of one broker. `view` returns the facts that a Metadata response has even with an error."""
 
     def __init__(self, view: Callable[[Connection], MetadataView]) -> None:
         self._view = view
@@ -106,15 +109,15 @@ class Faults:
         """Keys of the APIs that have a fault; replaced as a whole."""
 
     def fail(self, name: str | int, code: Code, times: int | None = 1) -> Failure:
-        """See KafkaBroker.fail."""
+        """Answer the next `times` requests of an API with an error. KafkaBroker.fail has the details."""
         return self._add(Failure(self, key_of(name), times, code_of(code)))
 
     def disconnect(self, name: str | int, times: int | None = 1) -> Disconnection:
-        """See KafkaBroker.disconnect."""
+        """Close the connection of the next `times` requests of an API. KafkaBroker.disconnect has the details."""
         return self._add(Disconnection(self, key_of(name), times))
 
     def delay(self, name: str | int, seconds: float, times: int | None = None) -> Delay:
-        """See KafkaBroker.delay."""
+        """Delay the responses to an API. KafkaBroker.delay has the details."""
         return self._add(Delay(self, key_of(name), times, seconds))
 
     def end(self, fault: Fault) -> None:
@@ -124,14 +127,14 @@ class Faults:
             self._arm()
 
     def end_all(self) -> None:
-        """Remove all faults; delayed answers leave at once."""
+        """Remove all faults. Delayed answers leave at once."""
         with self._lock:
             self._faults = []
             self._arm()
         self.let_go()
 
     def let_go(self) -> None:
-        """Release the delayed answers at once."""
+        """Let the delayed answers leave at once."""
         with self._lock:
             held = dict(self._held)
         for place, timer in held.items():
@@ -139,7 +142,11 @@ class Faults:
             self._complete(place)
 
     def meet(self, connection: Connection, frame: bytes) -> bytes | str | None:
-        """Return a fault's answer to a request, or the reason to close its connection; None if no fault applies."""
+        """Return the answer of a fault to a request, or the reason to close the connection. None if no such fault
+        applies.
+
+        A delay reserves its place in the connection's queue of answers first.
+        """
         try:
             head = header.decode_request_header(frame)
             row = table.find(head.api_key)
@@ -168,7 +175,7 @@ class Faults:
         return protocol.encode_response_frame(row.key, head.api_version, head.correlation_id, answer)
 
     def _hold(self, place: Answer, seconds: float) -> None:
-        """Reserve the answer's place in its connection's queue for `seconds`; later answers wait for it."""
+        """Keep a place in a connection's queue of answers for `seconds`. The later answers wait for it."""
         timer = threading.Timer(seconds, self._complete, [place])
         timer.daemon = True
         with self._lock:
@@ -192,7 +199,7 @@ class Faults:
             return any(isinstance(fault, kind) and fault.key == key for fault in self._faults)
 
     def _take(self, kind: type[Fault] | tuple[type[Fault], ...], key: int) -> Fault | None:
-        """Return the oldest fault of a kind for an API, and count the request. None without one."""
+        """Return the oldest fault of a kind for an API, and count the request. None if there is no such fault."""
         with self._lock:
             for fault in self._faults:
                 if fault.key == key and isinstance(fault, kind):
@@ -208,7 +215,8 @@ class Faults:
 
 
 def key_of(name: str | int) -> int:
-    """Return an API's key for its name in Kafka or its key. ValueError if this broker does not serve it."""
+    """Return the key of an API, given by its name in Kafka or its key. ValueError if this broker does not serve the
+    API."""
     names = {row.name.lower(): row.key for row in table.ROWS}
     if isinstance(name, int):
         if name in names.values():
@@ -220,7 +228,7 @@ def key_of(name: str | int) -> int:
 
 
 def code_of(code: Code) -> int:
-    """Return an error's code for its name, its code or an exception of kafkalite. ValueError if it is unknown."""
+    """Return the code of an error, given by its name, code or exception. ValueError if the error is unknown."""
     if isinstance(code, KafkaError) or (isinstance(code, type) and issubclass(code, KafkaError)):
         return int(code.code)
     try:

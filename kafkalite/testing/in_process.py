@@ -1,8 +1,9 @@
-"""The broker of the test kit: a Broker that tests can restart in place, kill, and make fail.
+"""Run the test kit's broker in this process: a Broker that tests can restart, kill and make fail.
 
-It runs in the process of a test (`in_process=True`) or in its own process (kafkalite.testing.child). While it is
-stopped, it keeps its port bound, so that no other program takes it. Clients are refused meanwhile, and find the broker
-at the same address later.
+The process is that of a test (`in_process=True`) or the broker's own (`kafkalite.testing.child`).
+
+If the system chose the port (port 0), the broker keeps it bound during a restart, so that no other program gets it.
+Clients are refused during the restart, and find the broker at the same address afterwards.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class InProcessBroker(Broker):
-    """A Broker, with its arguments, that a test can restart, kill and make fail. KafkaBroker documents each method."""
+    """A Broker that a test can restart, kill and make fail. KafkaBroker documents the methods."""
 
     def __init__(self, *args: object, **settings: object) -> None:
         super().__init__(*args, **settings)  # type: ignore[arg-type]  # Broker's own
@@ -34,12 +35,12 @@ class InProcessBroker(Broker):
         self._kept: dict[Listener, socket.socket] = {}
 
     def start(self) -> Self:
-        """See KafkaBroker.start."""
+        """Start the broker, after protecting its files from pyfakefs. KafkaBroker.start has the details."""
         keep_files()
         return super().start()
 
     def restart(self, *, kill: bool = False) -> None:
-        """See KafkaBroker.restart."""
+        """Stop the broker, with `kill` as in a crash, and start it again. KafkaBroker.restart has the details."""
         self._check_own()
         if not self.running:
             raise RuntimeError("the broker is not running")
@@ -49,7 +50,7 @@ class InProcessBroker(Broker):
         self.start()
 
     def stop(self, reason: str = "stop was called") -> None:
-        """Stop like Broker.stop, and release the port."""
+        """Stop as Broker.stop does, and release the port."""
         if not self._origin.is_here:
             return
         super().stop(reason)
@@ -58,22 +59,22 @@ class InProcessBroker(Broker):
         self._kept.clear()
 
     def fail(self, api: str | int, code: Code, times: int | None = 1) -> Failure:
-        """See KafkaBroker.fail."""
+        """Answer the next `times` requests of an API with an error. KafkaBroker.fail has the details."""
         self._check_own()
         return self.faults.fail(api, code, times)
 
     def disconnect(self, api: str | int, times: int | None = 1) -> Disconnection:
-        """See KafkaBroker.disconnect."""
+        """Close the connection of the next `times` requests of an API. KafkaBroker.disconnect has the details."""
         self._check_own()
         return self.faults.disconnect(api, times)
 
     def delay(self, api: str | int, seconds: float, times: int | None = None) -> Delay:
-        """See KafkaBroker.delay."""
+        """Delay the responses to an API. KafkaBroker.delay has the details."""
         self._check_own()
         return self.faults.delay(api, seconds, times)
 
     def heal(self) -> None:
-        """See KafkaBroker.heal."""
+        """End every fault. KafkaBroker.heal has the details."""
         self._check_own()
         self.faults.end_all()
 
@@ -96,9 +97,9 @@ class InProcessBroker(Broker):
 
 
 def keep_files() -> None:
-    """Exclude the modules of a running broker from pyfakefs, if it is loaded.
+    """Protect the modules of the broker from pyfakefs, if pyfakefs is loaded.
 
-    pyfakefs replaces `os` and other names in every module that uses them, except modules that it skips by name.
+    pyfakefs replaces `os` and other names in every module that uses them, except in modules that it skips by name.
     """
     patcher: Any = getattr(sys.modules.get("pyfakefs.fake_filesystem_unittest"), "Patcher", None)
     names = {name for name in sys.modules if name.startswith("kafkalite.")}

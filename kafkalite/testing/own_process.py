@@ -1,11 +1,13 @@
 """Start a broker in its own process, send it requests over two pipes, and end it.
 
 The process imports the same kafkalite, ignores Ctrl-C, and has its own process group. It exits when this process ends,
-even if this one is killed (kafkalite.testing.child). A child that a test forks may send requests, too; a file lock
-keeps the requests of different processes apart. Only the process that started the broker ends it.
+even if this process is killed (kafkalite.testing.child). Only the process that started the broker ends it. A child that
+a test forks may send requests, too; a file lock keeps the requests of different processes apart.
 
-Tools of a test, such as pyfakefs, do not affect the broker's process. On this side, the module calls the system only
-through `Unpatched`, so they do not affect it either. It has no thread.
+Tools of a test, such as pyfakefs, do not affect the broker's process. They do not affect this module either, since it
+calls the system only through `Unpatched`.
+
+Thread rule: any thread may send requests. The module starts no thread.
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ FAULTS: Final = frozenset({"delay", "disconnect", "fail"})
 
 
 class Process:
-    """The broker's process: its pipes, its log, and how to end it."""
+    """The broker's process, with its pipes and its log."""
 
     def __init__(self) -> None:
         if not sys.executable:
@@ -101,11 +103,12 @@ class Process:
         forks.register(self)
 
     def leave(self) -> None:
-        """Called in a forked child: replace the lock, which a thread of the parent may have held."""
+        """Called in a forked child: replace the lock, since a thread of the parent may have locked it."""
         self._lock = threading.Lock()
 
     def ask(self, call: str, arguments: tuple[object, ...], named: Mapping[str, object]) -> Any:
-        """Return the process's answer; raise its exception, or RuntimeError if it has ended."""
+        """Send a request and return the process's answer. Raises the process's exception, or RuntimeError if it has
+        ended."""
         with self._lock:
             if self.ended:
                 raise RuntimeError("the broker is not running")
@@ -141,7 +144,7 @@ class Process:
         return f"the broker's process {self.number} ended{f'; it wrote: {last}' if last else ''}"
 
     def end(self) -> None:
-        """Close the pipes and wait until the process has ended. Does nothing in a forked child. Idempotent."""
+        """Close the pipes and wait until the process has ended. Idempotent. In a forked child this does nothing."""
         if self.ended or not self._origin.is_here:
             return
         self.ended = True
@@ -168,11 +171,11 @@ class RemoteEvent:
         self._is_set = is_set
 
     def is_set(self) -> bool:
-        """Return whether the event is set. It counts as set if the process has ended by itself."""
+        """Return whether the event is set. It counts as set if the process has ended unexpectedly."""
         return self._is_set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is set, at most `timeout` seconds; return whether it is."""
+        """Wait until the event is set, but at most `timeout` seconds. Return whether it is set."""
         left = math.inf if timeout is None else math.ceil(timeout / LOOK_S)
         while not self._is_set():  # counts polls, because a test may have stopped the clock
             if left <= 0:
@@ -183,7 +186,7 @@ class RemoteEvent:
 
 
 class RemoteFault:
-    """A fault in the broker's process. It has affected `count` requests; `end`, or leaving a `with`, removes it."""
+    """A fault in the broker's process. `end`, or the end of a `with` block, removes it."""
 
     def __init__(self, broker: OwnProcess, kind: str, number: int, key: int) -> None:
         self._broker = broker
@@ -217,9 +220,9 @@ class RemoteFault:
 
 
 class OwnProcess:
-    """A broker's process as KafkaBroker uses it: `do` calls a method there, `get` reads a property.
+    """A broker's process as KafkaBroker uses it: `do` calls a method of the broker, `get` reads a property.
 
-    The process exists from the first use to `stop`; the next `start` creates another one.
+    The process is created with this object, and ends at `stop`. The next `start` creates another one.
     """
 
     def __init__(self, settings: Mapping[str, object]) -> None:
@@ -233,11 +236,11 @@ class OwnProcess:
 
     @property
     def failed(self) -> RemoteEvent:
-        """Set when the broker cannot continue, or its process has ended by itself."""
+        """An event that is set when the broker cannot continue or its process has ended unexpectedly."""
         return RemoteEvent(self._has_failed)
 
     def get(self, name: str) -> Any:
-        """Read a property."""
+        """Return a property of the broker."""
         if self._process is None and name in AT_REST:
             return AT_REST[name]
         if name == "running":
@@ -248,7 +251,7 @@ class OwnProcess:
         return {key: _endpoint(item) for key, item in value.items()} if name == "endpoints" else value
 
     def do(self, name: str, *arguments: object, **named: object) -> Any:
-        """Call a method; wait for the end of a start, stop or restart."""
+        """Call a method of the broker. Return after the end of a start, stop or restart."""
         if not self._origin.is_here and name in LONG:
             if name == "stop":
                 return None
@@ -311,14 +314,14 @@ class OwnProcess:
 
 
 def _above(descriptor: int) -> int:
-    """Duplicate a descriptor to a number above those that the process uses for its pipes."""
+    """Replace a descriptor by a copy whose number the process does not use for its pipes."""
     raised = Unpatched.control_file(descriptor, F_DUPFD_CLOEXEC, DESCRIPTOR_MIN)
     Unpatched.close(descriptor)
     return raised
 
 
 def _flags() -> list[str]:
-    """Return interpreter flags equivalent to environment variables, because -I makes the interpreter ignore those."""
+    """Return interpreter flags for the environment variables that the interpreter ignores because of -I."""
     prefix = [] if sys.pycache_prefix is None else ["-X", f"pycache_prefix={sys.pycache_prefix}"]
     return (["-B"] if sys.dont_write_bytecode else []) + prefix
 
@@ -330,7 +333,8 @@ def _endpoint(parts: list[Any]) -> Any:
 
 
 def _check_classes(key: str, value: object) -> None:
-    """Reject a class of a conftest.py: the process would import the file again and get another class."""
+    """Raise TypeError for a class of a conftest.py, since the process would import the file again and get another
+    class."""
     for item in value if isinstance(value, list) else str(value).split(","):
         module, colon, name = item.strip().partition(":")
         if colon and module.rpartition(".")[2] == CONFTEST:
@@ -338,7 +342,7 @@ def _check_classes(key: str, value: object) -> None:
 
 
 def _plain(value: object) -> object:
-    """Convert a value to JSON's types."""
+    """Convert a value to JSON's types. TypeError for a class that is not a Kafka error."""
     match value:
         case None | bool() | float() | str():
             return value

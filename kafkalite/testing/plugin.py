@@ -7,9 +7,11 @@
     kafka_registry          a running schema registry that stores schemas in the broker; `kafka_registry.url`
     kafka_broker_settings   settings of the broker, to be overridden in a conftest.py with the same scope
 
-Settings that need no code can be set in pytest's configuration file as `kafkalite_settings`, one per line. acks=all is
-acknowledged from the page cache, which survives a killed process but not a power failure; the setting
-`flush.on.acks.all=true` changes that. Faults end with the test that requested them.
+pytest's configuration file can contain settings, too: `kafkalite_settings`, one per line. Faults end with the test that
+requested them.
+
+The broker acknowledges acks=all from the page cache, which survives a killed process but not a power failure. The
+setting `flush.on.acks.all=true` changes that.
 
 Until a fixture is used, this file imports only pytest, because every pytest run with kafkalite installed loads it.
 """
@@ -45,16 +47,16 @@ class TopicFactory(Protocol):
     """The type of `kafka_topic_factory`."""
 
     def __call__(self, partitions: int = 1, *, name: str | None = None, **settings: object) -> str:
-        """Create a topic and return its name, which begins with the test's name unless `name` is given.
+        """Create a topic and return its name. The name begins with the test's name unless `name` is given.
 
-        Settings have Kafka's names, with underscores: `cleanup_policy="compact"`. KafkaError if that fails.
+        Settings have Kafka's names, with underscores: `cleanup_policy="compact"`. Raises KafkaError.
         """
         ...
 
 
 @pytest.fixture(scope="session")
 def kafka_broker_settings() -> Mapping[str, object]:
-    """Settings for `kafka_broker`, by key; override it in a conftest.py with the same scope.
+    """Return the settings for `kafka_broker` by key. Override this fixture in a conftest.py with the same scope.
 
     `{"in_process": True}` runs the broker in pytest's process.
     """
@@ -86,7 +88,7 @@ def kafka_broker(
 def kafka_topic_factory(kafka_broker: KafkaBroker, request: pytest.FixtureRequest) -> TopicFactory:
     """Return a function that creates topics named after the test: `kafka_topic_factory(3, retention_ms=1000)`.
 
-    The topics exist until the broker stops, so that clients which are still closing see no deletion.
+    The topics are not deleted after the test, since clients that are still closing would see the deletion.
     """
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", request.node.name).strip("-.") or "topic"
 
@@ -106,9 +108,10 @@ def kafka_topic(kafka_topic_factory: TopicFactory) -> str:
 
 @pytest.fixture(scope="session")
 def kafka_registry(kafka_broker: KafkaBroker) -> Iterator[RegistryServer]:
-    """Return a running schema registry that stores schemas in `kafka_broker`; `kafka_registry.url` is its address.
+    """Return a running schema registry that stores schemas in `kafka_broker`. `kafka_registry.url` is its address.
 
-    Requires the extra `registry`. Faults of Produce and Fetch affect it too, because it is a client of the broker.
+    Requires the extra `registry`. Faults of Produce and Fetch affect the registry, too, because it is a client of the
+    broker.
     """
     from kafkalite.schema_registry.server import RegistryServer
 
@@ -117,15 +120,15 @@ def kafka_registry(kafka_broker: KafkaBroker) -> Iterator[RegistryServer]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Register the ini option `kafkalite_settings`."""
+    """Register the option `kafkalite_settings` of pytest's configuration file."""
     parser.addini(INI_SETTINGS, "settings of kafka_broker, one key=value per line", type="linelist", default=[])
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Import kafkalite's modules without assertion rewriting, and capture the log of brokers.
 
-    pytest parses and rewrites all modules of a plugin's package. That is useless here, and a broker imports some
-    modules in its threads, where CPython 3.11 sometimes fails if two threads parse at once.
+    pytest parses and rewrites all modules of a plugin's package, which is useless here. It would also be harmful: a
+    broker imports some modules in its threads, and CPython 3.11 sometimes fails if two threads parse at once.
     """
     level = str(config.getoption("log_level") or config.getini("log_level") or "").lower()
     captured_log.capture(level if level in LOG_LEVELS else LOG_LEVEL)
@@ -137,7 +140,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    """Return the line of pytest's header that shows which broker the tests use."""
+    """Return the line of pytest's header about the broker that the tests use."""
     from kafkalite.version import VERSION
 
     flush = str(_ini_settings(config).get(FLUSH, "false")).lower() == "true"
@@ -162,7 +165,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
-    """End the faults of the test before its fixtures are torn down, and show the broker's log of the teardown."""
+    """End the faults of the test before its fixtures are torn down. Show the broker's log of the teardown."""
     broker = item.config.stash.get(_BROKER, None)
     if broker is not None and broker.running:
         broker.heal()
@@ -171,7 +174,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Send the durability in effect from a pytest-xdist worker to its controller."""
+    """Send the broker's durability from a pytest-xdist worker to the controller."""
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output[INI_SETTINGS] = sorted(_in_force(session.config))
@@ -179,7 +182,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: object, error: object) -> None:
-    """Receive the durability in effect from a pytest-xdist worker."""
+    """Receive the broker's durability from a pytest-xdist worker."""
     del error
     told = getattr(node, "workeroutput", {}).get(INI_SETTINGS, [])
     config: pytest.Config = node.config  # type: ignore[attr-defined]  # an xdist WorkerController
@@ -187,7 +190,7 @@ def pytest_testnodedown(node: object, error: object) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Report the durability in effect, if the header could not know it."""
+    """Report the broker's durability, if the header could not report it."""
     for text in sorted(_in_force(config)):
         terminalreporter.write_line(f"kafkalite: kafka_broker {text}")
 
@@ -209,7 +212,7 @@ def _ini_settings(config: pytest.Config) -> dict[str, object]:
 
 
 def _conftests(config: pytest.Config) -> Iterator[object]:
-    """Yield the plugins other than this one."""
+    """Yield the plugins of pytest other than this module."""
     return (plugin for plugin in config.pluginmanager.get_plugins() if getattr(plugin, "__name__", "") != __name__)
 
 

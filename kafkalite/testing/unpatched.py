@@ -1,7 +1,8 @@
-"""Keep the operating system's functions as they were when the plugin was loaded, before a test could replace them.
+"""Keep the operating system's functions as they were before a test could replace them.
 
-pyfakefs replaces modules and functions in the namespaces of all modules; pytest-socket and gevent replace functions in
-their own modules. None of them replaces attributes of a class, so the functions are kept there.
+The functions are stored when the plugin is loaded, as attributes of a class. Test tools do not replace these: pyfakefs
+replaces modules and functions in the namespaces of all modules, pytest-socket and gevent replace functions in their own
+modules.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import time
 
 
 class Unpatched:
-    """The functions that the parent of a broker's process calls, as class attributes, which no test tool replaces."""
+    """The system functions that the parent of a broker's process calls, as class attributes. No test tool replaces
+    these."""
 
     close = staticmethod(os.close)
     control_file = staticmethod(fcntl.fcntl)
