@@ -4,13 +4,11 @@
     1    failed on the way                       130  interrupted
 
 Each command is a module of this package with `add_arguments(parser)` and `run(arguments)`. Only the requested module is
-imported, because `kafkalite start` has to be quick. The parser is argparse for the same reason: it loads in a third of
-the time of the alternatives.
+imported, because `kafkalite start` has to be quick. The parser is argparse for the same reason: the alternatives take
+three times as long to load.
 
-Output for people and data goes to stdout, everything else to stderr. If the reader of stdout exits (`| head`), the
-command ends silently.
-
-Commands write only through `kafkalite.cli.output`, which escapes characters that a terminal would interpret.
+A command's results go to stdout, everything else to stderr. If the reader of stdout exits (`| head`), the command ends
+silently. Commands write only through `kafkalite.cli.output`, which escapes characters that a terminal would interpret.
 """
 
 from __future__ import annotations
@@ -77,7 +75,7 @@ VALUE_LIKE_A_FLAG: Final = re.compile(r"-\.?[0-9]")
 
 
 class CommandError(Exception):
-    """The command failed: the message for stderr and the exit status."""
+    """A failure of a command, with the message for stderr and the exit status."""
 
     def __init__(self, message: str, status: int = EXIT_FAILURE) -> None:
         super().__init__(message)
@@ -85,17 +83,17 @@ class CommandError(Exception):
 
 
 class UsageError(CommandError):
-    """The command cannot begin because of its arguments; the exit status is 2."""
+    """A failure before a command begins, because of its arguments or configuration. The exit status is 2."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, EXIT_USAGE)
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that reports an error in one sentence instead of a usage dump.
+    """An argument parser that reports an error in one sentence, without the usage text.
 
-    It looks up the terminal's width only for help. argparse does so for each argument added, through a module that
-    imports two compressors.
+    Only `--help` looks up the terminal's width. argparse looks it up for each argument that is added, with a module
+    that imports two compressors.
     """
 
     def __init__(
@@ -120,7 +118,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit status."""
+    """Run one command and return its exit status."""
     open_standard_streams()
     guard_streams()
     given = sys.argv[1:] if arguments is None else list(arguments)
@@ -128,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def reported(command: Callable[[], int]) -> int:
-    """Run the command; return its exit status. A failure is reported on stderr in one sentence."""
+    """Run the command and return its exit status. Report a failure on stderr in one sentence."""
     try:
         status = command()
         sys.stdout.flush()
@@ -153,7 +151,7 @@ def reported(command: Callable[[], int]) -> int:
 
 
 def execute(arguments: list[str]) -> int:
-    """Parse the arguments and run the command; raise the exceptions that `reported` turns into messages."""
+    """Parse the arguments, run the command and return its exit status. `reported` handles the exceptions."""
     name = arguments[0] if arguments else "--help"
     if name in COMMANDS:
         module, parser = command_of(name)
@@ -175,7 +173,7 @@ def execute(arguments: list[str]) -> int:
 
 
 def command_of(name: str) -> tuple[Any, Parser]:
-    """Import a command's module; return the module and the parser of its arguments."""
+    """Import a command's module. Return the module and the parser of its arguments."""
     module = importlib.import_module(f"kafkalite.cli.{name}")
     parser = Parser(prog=f"kafkalite {name}", description=module.__doc__, formatter_class=Formatter)
     module.add_arguments(parser)
@@ -191,7 +189,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 class Formatter(argparse.RawDescriptionHelpFormatter):
-    """A help formatter that keeps the layout of descriptions, which are the docstrings of the commands."""
+    """A help formatter that keeps the layout of a description. Descriptions are the docstrings of the commands."""
 
     def __init__(self, prog: str, width: int | None = None) -> None:
         super().__init__(prog, max_help_position=32, width=width)
@@ -206,20 +204,20 @@ def overview() -> str:
 
 
 def fail(message: str, status: int) -> int:
-    """Print a sentence on stderr; return the status."""
+    """Print a sentence on stderr. Return the status."""
     note(f"kafkalite: {' '.join(message.split())}")
     return status
 
 
 def sentence(error: OSError) -> str:
-    """Describe an OSError: the system's message and the file."""
+    """Return a sentence about an OSError: the system's message and the file."""
     return f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
 
 
 def open_standard_streams() -> None:
     """Open /dev/null for each of the descriptors 0, 1 and 2 that is closed.
 
-    Otherwise the next socket or file gets such a descriptor, and output for the terminal is written into it.
+    Otherwise the next socket or file would get this number, and output for the terminal would be written into it.
     """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= STDERR:
         pass
@@ -230,7 +228,7 @@ def open_standard_streams() -> None:
 
 
 def leave_broken_pipe() -> None:
-    """Redirect stdout to /dev/null, because Python flushes it once more at exit."""
+    """Redirect stdout to /dev/null, since Python flushes stdout once more at exit."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, STDOUT)
     os.close(null)

@@ -130,7 +130,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def operation_name(text: str) -> str:
-    """Parse an operation's name, for argparse: describe-configs, DescribeConfigs or DESCRIBE_CONFIGS."""
+    """Parse the name of an operation, for argparse: describe-configs, DescribeConfigs or DESCRIBE_CONFIGS."""
     plain = text.lower().replace("-", "").replace("_", "")
     return next((name for name in OPERATION_NAMES if name.replace("-", "") == plain), text)
 
@@ -211,7 +211,8 @@ def _for_clients(named: Sequence[Resource], arguments: argparse.Namespace) -> It
 
 
 def rules(arguments: argparse.Namespace) -> Iterator[Acl]:
-    """Yield the ACLs that the flags describe; none if they name no principal. UsageError for an invalid ACL."""
+    """Yield the ACLs that the flags describe. Yield none if the flags name no principal. UsageError for an
+    invalid ACL."""
     who = [
         (permission, principal, host)
         for permission, principals, hosts in (

@@ -7,7 +7,7 @@ Each event is a line of text:
     complete  logs  2026-11-21T18:06:00 60 s  6000 messages, each once in live, mirror, offline
     incomplete  logs  2026-11-21T18:05:00 60 s  6000 messages: not as sent in offline
 
-Read errors go to stderr. With --json each event is one JSON object.
+With --json each event is one JSON object. Read errors go to stderr.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ KINDS: Final = ("missing", "duplicated", "unreported")
 
 
 def follow(arguments: argparse.Namespace) -> int:
-    """Run until a signal; return the exit status."""
+    """Audit until a signal comes. Return the exit status."""
     from kafkalite.audit.following import Follower
 
     if arguments.since is not None or arguments.until is not None:
@@ -71,9 +71,9 @@ def follow(arguments: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def kept(follower: Follower, arguments: argparse.Namespace) -> Iterator[Callable[[], None]]:
-    """Lock and load the file of --state; yield the function that saves the state.
+    """Lock and load the file of --state, and yield the function that saves the state.
 
-    UsageError if another audit uses the file, or the file cannot be read.
+    UsageError if another audit uses the file, or if the file cannot be read.
     """
     import fcntl
 
@@ -156,7 +156,7 @@ def told(*, as_json: bool) -> Any:
 
 
 def wrong_line(event: Wrong) -> str:
-    """Format the event that a stage has differences in a window, or has them no longer."""
+    """Format an event: a stage has differences in a window, or the differences have ended."""
     row = event.difference
     found = amounts((row.missing, row.duplicated, row.unreported))
     text = f"{found} of {row.expected}" if found else f"all {row.expected}, each once"
@@ -169,12 +169,12 @@ def wrong_line(event: Wrong) -> str:
 
 
 def amounts(found: tuple[int, int, int]) -> str:
-    """Format the numbers of messages that differ: 7 missing, 3 duplicated."""
+    """Format the numbers of different messages: 7 missing, 3 duplicated."""
     return ", ".join(f"{count} {kind}" for count, kind in zip(found, KINDS, strict=True) if count)
 
 
 def closed_line(event: Closed) -> str:
-    """Format the event that every stage has reached a window."""
+    """Format an event: every stage has reached the end of a window."""
     window = event.window
     head = f"{window.topic}  {window_text(window.start_ms, window.length_ms)}  {event.expected} messages"
     if event.wrong:

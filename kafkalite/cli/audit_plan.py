@@ -1,6 +1,6 @@
-"""Build the plan of `kafkalite audit` from its flags: the stages to compare.
+"""Build the plan of `kafkalite audit` from its flags: the stages to compare, their clients and the times.
 
-Also format windows and message numbers.
+The module also formats windows and message numbers for the reports.
 """
 
 from __future__ import annotations
@@ -28,13 +28,16 @@ if TYPE_CHECKING:
 
 
 def grace(text: str) -> float:
-    """Parse a number of seconds from 0, for argparse."""
+    """Parse a number of seconds of at least 0, for argparse."""
     return 0.0 if text == "0" else seconds(text)
 
 
 @contextlib.contextmanager
 def refusals() -> Iterator[None]:
-    """Turn errors that prevent a comparison into CommandErrors with status 2, because differences stay unknown."""
+    """Turn errors that prevent a comparison into CommandErrors with status 2.
+
+    Status 1 would report differences, which are unknown after such an error.
+    """
     from kafkalite.audit.stages import NothingToCompare
     from kafkalite.avro.client import RegistryRefused, RegistryUnreachable
 
@@ -51,7 +54,7 @@ def refusals() -> Iterator[None]:
 
 
 def plan_of(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> Plan:
-    """Build the plan from the flags; `stack` closes its clients. UsageError for invalid flags."""
+    """Build the plan from the flags. `stack` closes the plan's clients at its end. UsageError for invalid flags."""
     from kafkalite.audit.events import AUDIT_TOPIC
     from kafkalite.audit.run import Plan
 
@@ -83,7 +86,7 @@ def plan_of(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> Plan:
 
 
 def consumer_stages(names: Sequence[str], loaded: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names of consumer stages. UsageError if two stages have one name."""
+    """Return the names of the consumer stages. UsageError if two stages have the same name."""
     for at, name in enumerate(names):
         if name in {"", "live", "mirror", "offline", *loaded, *names[:at]}:
             raise UsageError(f"--consumer {name}: stage {name!r} already exists; use another name")
@@ -125,7 +128,7 @@ def mark_fields(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> M
 
 
 def by_topic(flag: str, texts: Sequence[str]) -> dict[str | None, str]:
-    """Parse repeated [TOPIC=]VALUE arguments; the value for all topics has the key None. UsageError if invalid."""
+    """Parse repeated [TOPIC=]VALUE arguments into topic → value, where None means all topics. UsageError if invalid."""
     found: dict[str | None, str] = {}
     for text in texts:
         name, separator, value = text.partition("=")
@@ -137,7 +140,7 @@ def by_topic(flag: str, texts: Sequence[str]) -> dict[str | None, str]:
 
 
 def loaded_stages(texts: Sequence[str]) -> dict[str, str]:
-    """Return the directory of each stage. UsageError if two stages have one name, or for a URL."""
+    """Return stage → directory. UsageError if two stages have the same name, or for a URL."""
     from kafkalite.load.places import refuse_url
     from kafkalite.load.storage import LoadError
 

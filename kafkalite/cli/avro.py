@@ -1,6 +1,7 @@
 """Decode Avro keys and values with a schema registry, for `kafkalite consume --avro`.
 
-    columns ─▶ Documents ─▶ columns of JSON text (for a format string) · one dict per record (for JSON lines)
+    columns ─▶ Documents ─▶ columns of JSON text, for a format string
+                        └─▶ one dict per record, for JSON lines
 
 Thread rule: one thread at a time.
 """
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def open_values(urls: str, *, keys: bool, permissive: bool, timeout_s: float) -> Iterator[AvroValues]:
-    """Yield an AvroValues; its registry connection is closed at the end. UsageError if the address is invalid."""
+    """Yield an AvroValues, and close its connection to the registry at the end. UsageError if the address is
+    invalid."""
     from kafkalite.avro.client import RegistryClient
 
     try:
@@ -37,7 +39,10 @@ def open_values(urls: str, *, keys: bool, permissive: bool, timeout_s: float) ->
 
 
 class AvroValues:
-    """Decodes the columns of records. If `permissive`, undecodable values stay, with the reason in `avro_error`."""
+    """Decodes the keys and values of records.
+
+    If `permissive`, values that cannot be decoded stay unchanged, and the field `avro_error` has the reason.
+    """
 
     def __init__(self, registry: RegistryClient, *, keys: bool, permissive: bool) -> None:
         from kafkalite.avro.documents import Documents
@@ -49,9 +54,9 @@ class AvroValues:
     def decode(
         self, key: TopicPartition, columns: RecordColumns
     ) -> tuple[RecordColumns, list[dict[str, object]], CommandError | None]:
-        """Return the records with JSON text for Avro, the decoded fields of each record, and an error or None.
+        """Return the records with JSON text instead of Avro, the decoded fields of each record, and an error or None.
 
-        With an error, the records end before the first one that cannot be decoded.
+        With an error, only the records before the first one that cannot be decoded are returned.
         """
         rows: list[dict[str, object]] = [{} for _ in range(len(columns))]
         reasons: dict[int, str] = {}
@@ -80,7 +85,10 @@ class AvroValues:
         return slice_of(columns, 0, first), rows[:first], failure
 
     def _ask(self, column: BytesColumn) -> tuple[list[object], dict[int, str]]:
-        """Decode a column; return the values and the error of each failed row. CommandError if the registry fails."""
+        """Decode a column. Return the values, and row → reason for rows that cannot be decoded.
+
+        CommandError if the registry fails.
+        """
         from kafkalite.avro.client import RegistryRefused, RegistryUnreachable
 
         try:

@@ -4,8 +4,8 @@ kafkalite backup /backups/monday --data-dir /var/lib/kafkalite
 kafkalite backup /backups/monday --config server.properties --copy
 
 The backup is consistent: topics with their settings, records, committed offsets, transactions, users and ACLs as of one
-moment. Run it on the broker's machine, as its user or as root. To use a backup, start a broker on it, or on a directory
-that `kafkalite restore` made from it, with the same node.id.
+moment. Run the command on the broker's machine, as the broker's user or as root. To use a backup, start a broker on it
+with the same node.id, or on a directory that `kafkalite restore` made from it.
 
 On the same file system, full segments become hard links and use no space. --copy copies them, so that the backup does
 not depend on the broker's disk. At the end the command checks the whole backup, unless you give --no-check. Damage sets
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def tell(report: Report, target: str, *, as_json: bool) -> int:
-    """Print the report of a backup or restore; return the exit status."""
+    """Print the report of a backup or restore. Return the exit status."""
     if as_json:
         print_json(
             {

@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def options(arguments: argparse.Namespace) -> list[str]:
-    """Convert the parsed command line to the options of a run."""
+    """Convert the parsed flags to the options of a run."""
     words = [] if arguments.profile == "default" else [f"--{arguments.profile}"]
     for name in ("systems", "remote", "only", "repeats", "out", "show"):
         value = getattr(arguments, name)

@@ -4,9 +4,10 @@
     the child exits ─▶ restart after a pause, a limited number of times
     broker stops, or is killed ─▶ the pipe on the child's standard input closes ─▶ the child exits
 
-Like a mirror, such a command is a companion of the broker (`kafkalite.broker.Companion`): it starts and stops with the
-broker. A broker without --console and --load does not import this module. Thread rule: `start` creates one thread,
-which waits for the child.
+Such a command is a companion of the broker (`kafkalite.broker.Companion`): it starts and stops with the broker. A
+broker without --console and --load does not import this module.
+
+Thread rule: `start` creates one thread, which waits for the child.
 """
 
 from __future__ import annotations
@@ -62,13 +63,14 @@ FOLLOW_S: Final = 2
 
 
 class CommandBeside:
-    """Runs a command as a child of the broker. `words` are its name and flags, without the broker's address.
+    """A companion that runs a command as a child of the broker.
 
-    `final`     exit statuses after which a restart would fail in the same way
-    `stop_s`    time the child has to stop
-    `gathers`   log the child's stderr and report its last line as the reason of a failure; otherwise the child
-                writes to the broker's stderr
-    `program`   replaces the command line before the words
+    words      the command's name and flags, without the broker's address
+    final      exit statuses after which a restart would fail in the same way
+    stop_s     seconds that the child has to stop
+    gathers    log the child's stderr, and report its last line as the reason of a failure. Otherwise the child writes
+               to the broker's stderr
+    program    the command line before the words
     """
 
     def __init__(
@@ -93,13 +95,13 @@ class CommandBeside:
         self._note = ""
 
     def start(self, bootstrap_servers: str) -> None:
-        """Start the child and its watcher; the broker serves at `bootstrap_servers`."""
+        """Start the child, and a thread that watches it. `bootstrap_servers` is the broker's address."""
         words = [*self._words, "-b", bootstrap_servers, "--until-stdin-ends"]
         self._thread = threading.Thread(target=self._run, args=(words,), name="command-beside", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Close the child's standard input, and kill the child if that takes too long. Idempotent."""
+        """Close the child's standard input. Kill the child if it does not exit in time. Idempotent."""
         self._stopped.set()
         with self._lock:
             child = self._child
@@ -114,11 +116,11 @@ class CommandBeside:
             self._thread.join(STOP_S)
 
     def families(self) -> Iterable[Family]:
-        """Return no metrics: the child has none in the broker."""
+        """Return no metrics, since the child serves none through the broker."""
         return ()
 
     def notes(self) -> list[str]:
-        """Return a note for the health page if the child has ended and is not restarted."""
+        """Return a note for the broker's health page if the child has ended and is not restarted."""
         return [self._note] if self._note else []
 
     def _run(self, words: list[str]) -> None:
@@ -142,7 +144,7 @@ class CommandBeside:
             failures += 1
 
     def _once(self, words: list[str]) -> int:
-        """Run the child once; return its exit status."""
+        """Run the child once, and return its exit status."""
         with self._lock:
             if self._stopped.is_set():
                 return 0
@@ -167,7 +169,7 @@ class CommandBeside:
         return status
 
     def _log_lines(self, child: subprocess.Popen[bytes]) -> None:
-        """Log what the child prints, until it exits."""
+        """Log the lines that the child prints, until it exits."""
         self._reason = ""
         assert child.stdout is not None
         with child.stdout:
@@ -182,7 +184,7 @@ class CommandBeside:
 
 
 def console_beside(text: str, listeners: Iterable[Listener], log_level: str) -> CommandBeside:
-    """Return the companion for --console. UsageError for an unusable address or listener."""
+    """Return the companion for --console. UsageError if its address or the broker's listeners cannot be used."""
     from kafkalite.cli.console import address_of
     from kafkalite.web.guard import is_loopback
 
@@ -197,7 +199,7 @@ def console_beside(text: str, listeners: Iterable[Listener], log_level: str) -> 
 
 
 def load_beside(directory: str, topics: str | None, options: str | None, config: BrokerConfig) -> CommandBeside:
-    """Return the companion for --load, --load-topics and --load-options. UsageError if they are unusable."""
+    """Return the companion for --load, --load-topics and --load-options. UsageError if their values cannot be used."""
     from kafkalite.cli.load import check_not_a_file, check_pattern, check_target
     from kafkalite.client.columns.arrow import require_pyarrow
     from kafkalite.load.webhdfs import is_webhdfs
@@ -223,7 +225,7 @@ def load_beside(directory: str, topics: str | None, options: str | None, config:
 
 
 def load_words(directory: str, topics: str, options: list[str]) -> list[str]:
-    """Return the arguments of `kafkalite load` for --load. UsageError for unusable options."""
+    """Return the arguments of `kafkalite load` for --load. UsageError for options that cannot be used."""
     from kafkalite.cli.load import check
     from kafkalite.cli.load_engines import NATIVE, engine_for
 
@@ -244,7 +246,7 @@ def load_words(directory: str, topics: str, options: list[str]) -> list[str]:
 
 
 def require_listener(flag: str, listeners: Iterable[Listener]) -> None:
-    """Raise UsageError if every listener requires TLS or SASL; the message names `flag` and its command."""
+    """Raise UsageError if every listener requires TLS or SASL. The message names `flag` and its command."""
     if all(each.tls or each.sasl or each.classic for each in listeners):
         raise UsageError(
             f"{flag} cannot reach this broker: every listener requires TLS or SASL; run "

@@ -3,8 +3,8 @@
 kafkalite check --data-dir /var/lib/kafkalite
 kafkalite check --config server.properties --json
 
-It changes nothing, except for a temporary file next to the data. The directory need not exist yet. A line with `look`
-is a risk for data or availability, and sets exit status 1. A line with `note` is about speed.
+A line with `look` is a risk for data or availability, and sets exit status 1. A line with `note` is about speed or
+space. The command changes nothing, except for a temporary file next to the data. The directory need not exist yet.
 """
 
 from __future__ import annotations

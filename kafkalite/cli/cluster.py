@@ -9,11 +9,13 @@ kafkalite cluster elect
 kafkalite cluster retire 4
 kafkalite cluster migrate --config server.properties --dry-run
 
-`move` runs until all partitions have moved. After Ctrl-C, the cluster completes moves in progress; repeat the command
-to move the rest. --cancel cancels moves in progress and removes the throttles.
+`move` runs until all partitions have moved. After Ctrl-C the cluster completes the moves in progress; repeat the
+command to move the other partitions. --cancel cancels moves in progress and removes the throttles.
 
-These commands work with every KRaft cluster. `migrate` adds a stopped standalone kafkalite broker and its data to a
-cluster; --config is its configuration in the cluster. If it is interrupted, run it again. See docs/cluster-commands.md.
+`migrate` adds a stopped standalone kafkalite broker and its data to a cluster. --config is its configuration in the
+cluster. If the command is interrupted, run it again.
+
+These commands work with every KRaft cluster: docs/cluster-commands.md.
 """
 
 from __future__ import annotations
@@ -172,7 +174,7 @@ def print_quorum(found: Overview) -> None:
 
 
 def as_json(found: Overview) -> dict[str, Any]:
-    """Return the description of the cluster for --json; the field names are stable."""
+    """Return the description of the cluster for --json. The field names are stable."""
     quorum = found.quorum
     return {
         "cluster_id": found.cluster_id,
@@ -226,7 +228,7 @@ def texts(keys: Iterable[TopicPartition]) -> list[str]:
 
 
 def named(keys: list[TopicPartition]) -> str:
-    """Format a list of partitions: the first by name, then the number of the others."""
+    """Format a list of partitions: the names of the first few, then the number of the others."""
     more = f" and {len(keys) - SHOWN_MAX} more" if len(keys) > SHOWN_MAX else ""
     return ", ".join(texts(keys[:SHOWN_MAX])) + more
 
@@ -361,7 +363,7 @@ def show_plan(
 
 
 class Shown:
-    """Shows progress on one line of stderr, which each update overwrites; silent if stderr is not a terminal."""
+    """Shows progress on stderr, on one line that each update overwrites. Shows nothing if stderr is not a terminal."""
 
     def __call__(self, progress: Progress) -> None:
         if sys.stderr.isatty():
@@ -451,7 +453,7 @@ def migrate_action(arguments: argparse.Namespace) -> int:
 
 
 def tell(arguments: argparse.Namespace, done: str, keys: list[TopicPartition]) -> None:
-    """Print what was done to these partitions: all of them with --json, otherwise their number and the first names."""
+    """Print a result and its partitions: all of them with --json, otherwise their number and the first few names."""
     if arguments.json:
         print_json({done.replace(" ", "_"): texts(keys)})
     elif keys:

@@ -1,4 +1,4 @@
-"""Helpers shared by the commands that connect to a broker: flags, client setup, number formats, progress lines."""
+"""Define what the commands that connect to a broker share: flags, client setup, number formats, progress lines."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def add_client_arguments(parser: argparse.ArgumentParser, *, json_output: bool =
 
 
 def say_isolation(level: int | str) -> None:
-    """Say on stderr whether the command also reads records of aborted and open transactions."""
+    """Print the isolation level on stderr, since with read_uncommitted the command also reads aborted and open
+    transactions."""
     name = level if isinstance(level, str) else ("read_uncommitted", "read_committed")[level]
     note(f"kafkalite: isolation level {name}")
 
@@ -65,10 +66,10 @@ def open_client(
     config: str | None = None,
     client_id: str = "kafkalite-cli",
 ) -> Client:
-    """Return the client that the flags ask for.
+    """Return a client for the broker and the settings that the flags name. UsageError if an address is invalid.
 
-    `servers` replaces --bootstrap-server, and `config` replaces --command-config. Errors name `flag` as the source of
-    the addresses. UsageError if an address is invalid.
+    `servers` replaces --bootstrap-server, and `config` replaces --command-config. An error names `flag` as the source
+    of the addresses.
     """
     from kafkalite.client import Client
 
@@ -86,7 +87,7 @@ def open_client(
 
 
 def security_from(file: str | None) -> Security | None:
-    """Return the security settings of a .properties file, None without a file. StartupError if a setting is invalid."""
+    """Return the security settings of a .properties file; None without a file. StartupError if a setting is invalid."""
     if file is None:
         return None
     from pathlib import Path
@@ -98,7 +99,7 @@ def security_from(file: str | None) -> Security | None:
 
 @contextmanager
 def named_file(flag: str, path: object) -> Iterator[None]:
-    """Turn errors of reading and decoding the text file that a flag names into UsageErrors."""
+    """Turn errors in the `with` block, which reads the text file of a flag, into UsageErrors."""
     try:
         yield
     except OSError as error:
@@ -139,7 +140,7 @@ def natural(text: str) -> int:
 
 
 def assignments(flag: str, texts: Iterable[str]) -> dict[str, str]:
-    """Parse repeated KEY=VALUE arguments. UsageError names the flag."""
+    """Parse repeated KEY=VALUE arguments. UsageError, with the name of the flag, for any other text."""
     found = {}
     for text in texts:
         key, separator, value = text.partition("=")
@@ -176,9 +177,9 @@ def quantity(value: float, unit: str = "") -> str:
 
 
 class Progress:
-    """A progress line on stderr, overwritten at most once a second; silent if stderr is not a terminal.
+    """A progress line on stderr, overwritten at most once a second. Shows nothing if stderr is not a terminal.
 
-    `shown` overrides the terminal check. When stderr is a file, each update is a separate line.
+    `shown` overrides the check for a terminal. If stderr is a file, each update is a separate line.
     """
 
     def __init__(self, verb: str, *, shown: bool | None = None) -> None:

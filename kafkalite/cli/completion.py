@@ -4,7 +4,7 @@
   kafkalite completion zsh > ~/.zfunc/_kafkalite
   kafkalite completion fish > ~/.config/fish/completions/kafkalite.fish
 
-The script contains the commands' flags, so completing does not start Python.
+The script contains the commands' flags, so a completion does not start Python.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def words_of(name: str) -> list[Words]:
 
 
 def walk(path: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """Yield a command's parser, then the parsers of its actions, each with the words that select it."""
+    """Yield (words that select a parser, parser) for a command and each of its actions."""
     yield path, parser
     for action in parser._actions:  # noqa: SLF001 - argparse offers no other way to ask
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - the same
@@ -72,7 +72,7 @@ def _words(path: str, parser: argparse.ArgumentParser) -> Words:
 
 
 def bash(table: list[Words]) -> str:
-    """Return the bash script: one function, which chooses the completions by the words typed so far."""
+    """Return the bash script: one function that chooses the completions by the words typed before."""
     cases = "".join(f'    "{entry.path}") words="{" ".join(entry.words)}" ;;\n' for entry in table)
     values = "".join(
         f'    "{entry.path} {flag}") words="{" ".join(choices)}" ;;\n'
@@ -103,7 +103,7 @@ complete -o default -F _kafkalite kafkalite
 
 
 def zsh(table: list[Words]) -> str:
-    """Return the zsh script, which uses bash's function."""
+    """Return the zsh script, which calls the function of the bash script."""
     return f"""\
 #compdef kafkalite
 autoload -U +X bashcompinit && bashcompinit

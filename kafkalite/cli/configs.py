@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def only_broker(client: Client) -> str:
-    """Return the id of the only broker. UsageError if there are several."""
+    """Return the id of the cluster's only broker. UsageError if there are several brokers."""
     brokers = client.brokers()
     if len(brokers) != 1:
         raise UsageError(f"which broker? Give one of the ids {', '.join(str(broker.node_id) for broker in brokers)}")
@@ -98,11 +98,10 @@ def row_of(entry: ConfigEntry) -> tuple[str, str, str]:
 
 
 def unknown_to_broker(admin: Admin, node_id: int, values: Mapping[str, str | None]) -> list[str]:
-    """Return the names to be set that are no settings of the broker, which accepts any name, as Kafka does.
+    """Return those of the names to be set that the broker does not know. It accepts them nevertheless, as Kafka does.
 
     DescribeConfigs reports an unknown type for such names, even if they were set before. Brokers before Kafka 2.6
-    report no types: there, a name that was set before is assumed to be a setting. Return [] if the broker denies
-    DescribeConfigs.
+    report no types: there, a name that was set before counts as known. Return [] if the broker denies DescribeConfigs.
     """
     wanted = [name for name, value in values.items() if value is not None and not name.startswith(LISTENER_PREFIX)]
     if not wanted:

@@ -18,15 +18,15 @@ command waits until then, and reads each partition to its end. A TIME is an ISO 
 before now such as -1h or after now such as +5m (units: ms, s, m, h, d, w), or ms since 1970. A number of ten digits is
 seconds since 1970.
 
-By default, records of aborted and open transactions are printed too; --isolation read_committed leaves them out. The
+By default, records of aborted and open transactions are printed, too. --isolation read_committed leaves them out. The
 isolation level is reported on stderr.
 
 --avro decodes each value with the schema that wrote it, from a schema registry, and prints JSON. A value that cannot be
-decoded ends the command. With --avro-mode permissive it is printed unchanged.
+decoded ends the command; with --avro-mode permissive it is printed unchanged.
 
-With -g the members of the group share the partitions. With -e a member ends when it has read its partitions to their
-end. Offsets are committed after the records were printed, so after a crash some records may be printed again but none
-is skipped. -o (beginning or end) and --from-beginning apply to partitions without a committed offset.
+With -g the command joins the group, whose members divide the partitions. With -e a member ends when it has read its
+partitions to their end. Offsets are committed after the records were printed. So after a crash some records may be
+printed again, but none is skipped. -o (beginning or end) and --from-beginning apply to partitions without a committed offset.
 
 Formats are kcat's: %s value, %S its size, %k key, %K its size, %o offset, %T timestamp, %h headers, %t topic, %p
 partition, %% a percent sign; \\n \\t \\r \\0 \\\\ \\xHH. The default is the value and a line end.
@@ -151,13 +151,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class Window(NamedTuple):
-    """Timestamps in ms since 1970: `since` is inclusive, `until` exclusive; None is unbounded."""
+    """A range of timestamps in ms since 1970: from `since` up to, but not including, `until`. None is unbounded."""
 
     since: int | None
     until: int | None
 
     def parts(self, columns: RecordColumns) -> Iterator[RecordColumns]:
-        """Yield the records within the window as slices of adjacent records."""
+        """Yield the records within the range, as slices of adjacent records."""
         import numpy as np
 
         from kafkalite.wire.record.columns import slice_of
@@ -175,7 +175,8 @@ class Window(NamedTuple):
 
 
 class Start(NamedTuple):
-    """The start position. `where`: beginning, end, offset, last or time; `number`: an offset, a count or ms."""
+    """The start position. `where` is beginning, end, offset, last or time. `number` is an offset, a count or ms since
+    1970."""
 
     where: str
     number: int = 0
@@ -184,9 +185,9 @@ class Start(NamedTuple):
 
 
 def start_of(arguments: argparse.Namespace) -> Start:
-    """Return the start that -o, --since and --from-beginning select.
+    """Return the start that -o, --since or --from-beginning selects.
 
-    UsageError for more than one of them or a bad value.
+    UsageError for more than one of these flags, or for an invalid value.
     """
     given = [name for name in ("from_beginning", "offset", "since") if getattr(arguments, name) not in (None, False)]
     if len(given) > 1:
@@ -243,7 +244,7 @@ def isolation_of(arguments: argparse.Namespace) -> int:
 
 
 def print_partitions(client: Client, arguments: argparse.Namespace, start: Start, printer: Printer) -> None:
-    """Print records from the start position until --exit, --until or --count says to end, or until interrupted."""
+    """Print records from the start position until --exit, --until or --count ends the command, or until interrupted."""
     isolation = isolation_of(arguments)
     window = Window(arguments.since, arguments.until)
     keys = partitions_of(client, arguments)
@@ -277,7 +278,7 @@ def print_partitions(client: Client, arguments: argparse.Namespace, start: Start
 def past_damage(
     client: Client, reader: Reader | GroupReader, chunks: Callable[[], Iterator[Chunk]], *, skips: bool
 ) -> Iterator[Chunk]:
-    """Yield chunks; with `skips`, report damaged records on stderr and skip them.
+    """Yield chunks. With `skips`, report damaged records on stderr and skip them.
 
     CommandError for damaged records without `skips`, and for a log that was truncated and has different records now.
     """
@@ -308,7 +309,7 @@ def past_damage(
 
 
 def chunks_until(client: Client, reader: Reader, until: int, isolation: int) -> Iterator[Chunk]:
-    """Yield chunks until the time `until`, and then to the end offset that each partition has at that moment."""
+    """Yield chunks until the time `until`, and then to the end offset that each partition has at that time."""
     while not reader.done and (left_ms := until - now_ms()) > 0:
         yield from reader.answers(left_ms / 1000)
     positions = {key: reader.position(key) for key in reader.partitions}
@@ -340,7 +341,7 @@ def end_offsets(client: Client, keys: Iterable[TopicPartition], isolation: int) 
 def start_offsets(
     client: Client, keys: list[TopicPartition], start: Start, ends: dict[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Return the start as an offset in each partition."""
+    """Return partition → the offset of the start position."""
     from kafkalite.model import OFFSET_EARLIEST
 
     if start.where == "end":
@@ -360,9 +361,9 @@ def start_offsets(
 
 
 def print_as_member(client: Client, arguments: argparse.Namespace, start: Start, printer: Printer) -> None:
-    """Print records and commit offsets until Ctrl-C, --count or (with --exit) the partitions' end.
+    """Join the group, print records and commit their offsets. At the end leave the group.
 
-    Then leave the group.
+    The end is Ctrl-C, --count, or with --exit the end of the member's partitions.
     """
     options = {} if arguments.assignor is None else {"assignors": (arguments.assignor,)}
     topics = list(dict.fromkeys(arguments.topics))
@@ -394,7 +395,7 @@ def print_as_member(client: Client, arguments: argparse.Namespace, start: Start,
 
 
 def chunks_to(reader: GroupReader, ends: Mapping[TopicPartition, int]) -> Iterator[Chunk]:
-    """Yield chunks until this member has read its partitions up to these offsets."""
+    """Yield chunks until this member has read its partitions up to the offsets `ends`."""
     while not reader.has_read_to(ends):
         yield from reader.poll()
 
@@ -416,7 +417,7 @@ def writer_of(arguments: argparse.Namespace) -> Format | JsonLines:
 
 
 def avro_of(arguments: argparse.Namespace, running: contextlib.ExitStack) -> AvroValues | None:
-    """Return the decoder for --avro; None without the flag."""
+    """Return the decoder for --avro; None without the flag. `running` closes it."""
     if arguments.avro is None:
         return None
     from kafkalite.cli.avro import open_values
@@ -450,7 +451,8 @@ class Printer:
         return self.failure is not None or (self._limit is not None and self._records >= self._limit)
 
     def print(self, key: TopicPartition, columns: RecordColumns) -> int:
-        """Write records up to the limit or the first one that cannot be decoded; return their number."""
+        """Write records, up to the limit or the first record that cannot be decoded. Return the number of records
+        written."""
         from kafkalite.wire.record.columns import slice_of
 
         if self._limit is not None:

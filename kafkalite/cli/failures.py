@@ -5,13 +5,14 @@ kafkalite failures run --policy billing.toml shop.billing:handle
 kafkalite failures ledger billing
 kafkalite failures status billing
 
-The handler is a function of an importable module or a module in this directory: handle(record), also async, or
-handle(record, transaction). Its writes in the transaction become visible only if the record is processed. The policy
-determines what happens after an exception. A function with @failures.handler has a policy, which --policy replaces; any
-other function needs --policy. The ledger is a topic that stores the state of each record that failed.
+The handler is a function of an importable module, or of a module in this directory: handle(record) or handle(record,
+transaction), also async. What the handler writes in the transaction becomes visible only if the record is processed.
 
-With --restarts the member runs in a child process, which is restarted if a signal kills it. A record that keeps killing
-the process becomes a dead letter.
+The policy determines what happens after an exception. A function with @failures.handler has its policy, which --policy
+replaces. Any other function needs --policy. The ledger is a topic with the state of each record that failed.
+
+With --restarts the member runs in a child process, which is restarted if a signal kills it. A record that kills the
+process then becomes a dead letter in the end.
 """
 
 from __future__ import annotations
@@ -88,9 +89,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def supervise() -> int:
-    """Run the same command as a child process, and restart it if a signal kills it.
+    """Run the same command as a child process, and restart the child each time a signal kills it.
 
-    Return its exit status if it exits.
+    Return the child's exit status once it exits by itself. CommandError when no restarts are left.
     """
     words = sys.argv[1:]
     left = int(words[words.index("--restarts") + 1])
@@ -158,7 +159,7 @@ def run_member(arguments: argparse.Namespace) -> int:
 
 
 def sender_of(arguments: argparse.Namespace, policy: Policy) -> AlarmSender | None:
-    """Return the sender of alarms; None without --alarm-url. ValueError for an invalid URL."""
+    """Return the sender of alarms for --alarm-url; None without the flag. ValueError for an invalid URL."""
     if arguments.alarm_url is None:
         return None
     from kafkalite.failures.alarms import AlarmSender

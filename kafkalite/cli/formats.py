@@ -5,9 +5,10 @@ Format strings are kcat's:
     %s value    %S its size    %k key    %K its size    %o offset    %T timestamp in ms    %h headers, k=v,k=v
     %t topic    %p partition   %% a percent sign        \\n \\t \\r \\0 \\\\ \\xHH
 
-A null is written as the given text, and its size as -1. In JSON, a key or value that is not UTF-8 appears as
-`key_base64` or `value_base64`, and its plain name is null. Values that were decoded (--avro) arrive as JSON text in the
-columns, for format strings, and as documents, for JSON lines.
+In a format string, a null is written as `null_text`, and its size as -1. A decoded value (--avro) is JSON text.
+
+In JSON lines, each record is an object. A key or value that is not UTF-8 is in the field `key_base64` or
+`value_base64`, and the field `key` or `value` is null. A decoded value (--avro) is an object, too.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ class Format:
     """A parsed format string."""
 
     def __init__(self, text: str, null_text: str = "", *, terminal: bool = False) -> None:
-        """If `terminal`, keys, values and headers are escaped; line ends and tabs in values stay."""
+        """Parse a format string. UsageError if it is invalid.
+
+        If `terminal`, keys, values and headers are escaped. Line ends and tabs in values stay.
+        """
         self._terminal = terminal
         self._raw = unescape(text, "--format")
         self._null = null_text.encode(errors="surrogateescape")
@@ -64,7 +68,7 @@ class Format:
     def _shown(self, record: Record, steps: list[tuple[int, bytes]]) -> str:
         """Return the text of one record for a terminal.
 
-        The literal text of the format comes from the user and is not escaped.
+        The format's literal text comes from the user, so it is not escaped.
         """
         null = self._null.decode(errors="surrogateescape")
 
@@ -87,7 +91,7 @@ class Format:
         return "".join(parts)
 
     def _compile(self, key: TopicPartition) -> list[tuple[int, bytes]]:
-        """Compile the format into steps of `render`; topic and partition become literal text."""
+        """Compile the format into steps of `render`. The topic and the partition become literal text."""
         constants = {b"t": key.topic.encode(), b"p": str(key.partition).encode(), b"%": b"%"}
         steps: list[tuple[int, bytes]] = []
         text = b""
@@ -116,7 +120,7 @@ class JsonLines:
     def write(
         self, key: TopicPartition, columns: RecordColumns, documents: Sequence[dict[str, object]] | None = None
     ) -> bytes:
-        """Return the text of the records. Decoded fields in `documents` replace the columns' contents."""
+        """Return the text of the records. The decoded fields in `documents` replace the contents of the columns."""
         rows = (as_json(key, record) for record in columns.records())
         if documents is not None:
             rows = ({**row, **shown} for row, shown in zip(rows, documents, strict=True))

@@ -139,7 +139,7 @@ def describe_action(client: Client, arguments: argparse.Namespace) -> None:
 
 
 def description(client: Client, group: GroupDescription) -> dict[str, Any]:
-    """Return everything about one group for --json."""
+    """Return the description of one group for --json."""
     partitions = [
         {
             "topic": row.partition.topic,
@@ -286,7 +286,7 @@ def topic_and_partition(text: str) -> tuple[str, int | None]:
 
 
 def target_of(arguments: argparse.Namespace) -> Target:
-    """Return the target of the reset that the flags select."""
+    """Return the target of the reset, as the flags select it."""
     if arguments.to_earliest:
         return Target(EARLIEST)
     if arguments.to_latest:

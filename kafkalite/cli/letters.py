@@ -162,7 +162,7 @@ def box_of(client: Client, arguments: argparse.Namespace) -> LetterBox:
 
 
 def chosen(arguments: argparse.Namespace) -> Callable[[Entry], bool]:
-    """Return a function that tests whether the flags select a letter."""
+    """Return a function that tells for a letter whether the flags select it."""
     from kafkalite.failures.letters import Choice
 
     everything = getattr(arguments, "all", False)
@@ -240,7 +240,7 @@ def show_action(client: Client, arguments: argparse.Namespace) -> int:
 
 
 def duration(text: str) -> str:
-    """Parse a duration such as 10 min, for argparse."""
+    """Parse a duration such as "10 min", for argparse."""
     from kafkalite.failures.times import milliseconds
 
     try:
@@ -293,7 +293,7 @@ def redrive_action(client: Client, arguments: argparse.Namespace) -> int:
 
 
 def edit_of(arguments: argparse.Namespace) -> Callable[[Message], Message] | None:
-    """Return the function that edits each record of a redrive; None without such flags.
+    """Return the function that edits each record of a redrive; None if no flag asks for edits.
 
     UsageError for an invalid edit.
     """
@@ -316,7 +316,7 @@ def edit_of(arguments: argparse.Namespace) -> Callable[[Message], Message] | Non
 
 
 def edited(message: Message) -> Message:
-    """Let the user edit a record's value in $EDITOR; return the record with the new value."""
+    """Open a record's value in $EDITOR. Return the record with the new value."""
     editor = os.environ.get("EDITOR")
     if not editor:
         raise UsageError("--edit requires $EDITOR to be set")

@@ -9,9 +9,9 @@
   kafkalite load status /data/loaded --json
   kafkalite load schema /data/loaded
 
-Files are at topic=T/date=YYYY-MM-DD/hour=HH below the target, by the records' timestamps in UTC; --partition-by chooses
-other folders. Files and the offsets loaded so far are published together. So a load that is killed at any time and run
-again loses and duplicates no record.
+Files are at topic=T/date=YYYY-MM-DD/hour=HH below the target, by the records' timestamps in UTC. --partition-by chooses
+other folders. Files are published together with the offsets up to which they were loaded. So a load that is killed at
+any time and run again loses no record and duplicates none.
 
 With --follow S it loads a batch every S seconds until Ctrl-C or SIGTERM. --compact merges small files, and rewrites
 files with older columns; it needs no Spark. If a topic cannot be loaded, the others are still loaded. Exit status 2: a
@@ -149,7 +149,7 @@ def add_file_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_layout_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags for folders and columns, which a topic keeps from its first load."""
+    """Add the flags for folders and columns. A topic keeps their values from its first load."""
     parser.add_argument(
         "--partition-by",
         metavar="COLUMN",
@@ -165,7 +165,7 @@ def add_layout_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def partition_column(text: str) -> str:
-    """Parse a layout, for argparse."""
+    """Check a value of --partition-by (hour, day or a column) and return it, for argparse."""
     from kafkalite.load.layout import require_layout
 
     try:
@@ -197,20 +197,21 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def where(text: str) -> str | int:
-    """Parse the start of a load, for argparse: earliest, latest, offsets as JSON (checked later), or a TIME."""
+    """Parse the start of a load, for argparse: earliest, latest, a TIME, or offsets as JSON, which are checked
+    later."""
     if text.strip().lower() in {"earliest", "latest"} or text.lstrip().startswith("{"):
         return text
     return moment(text)
 
 
 def isolation_of(arguments: argparse.Namespace) -> str:
-    """Return the isolation level that the flags select, by its name in Kafka."""
+    """Return the isolation level that the flags select, such as "read_committed"."""
     level: str = arguments.isolation or "read_committed"
     return level
 
 
 def duration(text: str) -> float:
-    """Parse a number of seconds from 0, for argparse."""
+    """Parse a number of seconds of at least 0, for argparse."""
     return 0.0 if text.strip() == "0" else seconds(text)
 
 
@@ -368,7 +369,7 @@ def run_load(arguments: argparse.Namespace) -> int:
 
 
 def require_any(arguments: argparse.Namespace, topics: list[str]) -> None:
-    """Raise UnknownTopicOrPartition if none of these topics exists, before Java is started."""
+    """Raise UnknownTopicOrPartition if none of these topics exists. Called before Java is started."""
     if not topics:
         return
     with open_client(arguments) as client:
@@ -377,7 +378,7 @@ def require_any(arguments: argparse.Namespace, topics: list[str]) -> None:
 
 
 def topics_of(arguments: argparse.Namespace) -> list[str]:
-    """Return the named topics and the existing topics that match --topics."""
+    """Return the topics that -t names, and the existing topics that match --topics."""
     from kafkalite.mirror import TopicFilter
 
     found = set(arguments.names)
@@ -389,7 +390,7 @@ def topics_of(arguments: argparse.Namespace) -> list[str]:
 
 
 def topic_named(sentence: str, topics: list[str]) -> str | None:
-    """Return the topic that a failure message names, with or without a partition. The longest matching name wins."""
+    """Return the topic that a failure message names, alone or with a partition. The longest matching name wins."""
     for topic in sorted(topics, key=len, reverse=True):
         if re.search(rf"(?<![\w.-]){re.escape(topic)}(?:-[0-9]+)?(?![\w-]|[.][\w-])", sentence):
             return topic
@@ -397,10 +398,7 @@ def topic_named(sentence: str, topics: list[str]) -> str | None:
 
 
 class TopicRun:
-    """The records that this command loaded from one topic.
-
-    `error` says why the last load failed; "" if it succeeded.
-    """
+    """What this command loaded from one topic. `error` is the reason if the last load failed, or ""."""
 
     def __init__(self) -> None:
         self.rows = self.size = self.files = self.letters = 0
@@ -422,13 +420,13 @@ class TopicRun:
 
 
 class Stopped(Exception):
-    """A signal asked the command to stop, so the load ends after its commit."""
+    """Raised after a commit when a signal asked the command to stop."""
 
 
 class LoadRuns:
-    """Runs the loads of this command and sums up their results.
+    """Runs the loads of this command, and sums up their results.
 
-    After `stopping` is set, a load ends with its next commit.
+    Once `stopping` is set, a load ends with its next commit.
     """
 
     def __init__(self, arguments: argparse.Namespace, engine: Engine) -> None:
@@ -448,14 +446,14 @@ class LoadRuns:
 
     @property
     def took_topics(self) -> bool:
-        """Return whether any load had a topic to load."""
+        """Whether any load of this command had a topic to load."""
         return bool(self._topics)
 
     def load(self, topics: list[str]) -> None:
-        """Load the records that these topics contain now. A topic that fails is reported and left out.
+        """Load the records that these topics contain now. If a topic fails, report it and load the others.
 
-        Raises LoadError, KafkaError or OptionError if no topic is left or the failure concerns no single topic. Raises
-        Stopped if the load ended early because of `stopping`.
+        Raises LoadError, KafkaError or OptionError if no topic is left, or if the failure does not concern a single
+        topic. Raises Stopped if `stopping` ended the load.
         """
         decodes = self._arguments.avro is not None or self._arguments.json_schema is not None
         failing = [topic for topic in topics if self._topics.setdefault(topic, TopicRun()).error]
@@ -499,7 +497,7 @@ class LoadRuns:
                 return
 
     def _fail(self, topic: str, sentence: str) -> None:
-        """Record a topic's failure; if there are other topics, report it once."""
+        """Record the failure of a topic. If the command loads several topics, report each new failure."""
         run = self._topics[topic]
         if run.error != sentence and len(self._topics) > 1:
             note(f"kafkalite: could not load {topic}: {sentence}")
@@ -551,7 +549,7 @@ class LoadRuns:
         self._progress.finish(self._rows, self._size)
 
     def exit_status(self) -> int:
-        """Return 0 if every topic was loaded. Otherwise raise UsageError with the names of the topics that failed."""
+        """Return 0 if every topic was loaded. Otherwise raise UsageError, with the names of the topics that failed."""
         failed = sorted(topic for topic, run in self._topics.items() if run.error)
         if not failed:
             return 0
@@ -596,9 +594,9 @@ class LoadRuns:
 
 
 def follow(arguments: argparse.Namespace, runs: LoadRuns) -> None:
-    """Load repeatedly, including new topics, until a signal.
+    """Load repeatedly until a signal comes. Each load includes new topics.
 
-    A commit in progress is finished; a second signal ends it.
+    A commit in progress is finished first. A second signal ends it.
     """
     stop = runs.stopping
     with on_ending(stop.set), contextlib.suppress(Stopped):

@@ -1,4 +1,4 @@
-"""Start, use and stop the engines of `kafkalite load`: the native engine and Spark.
+"""Start, use and stop the two engines of `kafkalite load`: the native engine and Spark.
 
 Thread rule: an engine belongs to the main thread.
 """
@@ -39,16 +39,17 @@ OF_SPARK: Final = {
 
 
 class Engine(Protocol):
-    """Loads topics. `why` is one line that names the engine and the flag or package that selected it."""
+    """An engine that loads topics. `why` is a line with its name and the flag or package because of which it was
+    selected."""
 
     name: str
     why: str
 
     def running(self) -> AbstractContextManager[None]:
-        """Start the engine, and stop it at the end. UsageError if it cannot start."""
+        """Run the engine during a `with` block. UsageError if it cannot start."""
 
     def load(self, target: Target, topics: list[str], **common: Any) -> Summary:
-        """Load the records that these topics contain now. `common` are arguments that both engines' `load` takes."""
+        """Load the records that these topics contain now. `common` has the arguments that both engines accept."""
 
 
 def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,7 +72,7 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def engine_for(arguments: argparse.Namespace) -> Engine:
-    """Return the engine that the flags select. UsageError for a flag that the selected engine does not have."""
+    """Return the engine that the flags select. UsageError for a flag that the selected engine does not support."""
     needed = [flag for name, flag in OF_SPARK.items() if getattr(arguments, name)]
     needed += json_of_spark(arguments)
     if arguments.engine == NATIVE and needed:
@@ -84,7 +85,7 @@ def engine_for(arguments: argparse.Namespace) -> Engine:
 
 
 def json_of_spark(arguments: argparse.Namespace) -> list[str]:
-    """Return ["--json-schema with TYPE"] for a column type that only Spark has, else [].
+    """Return ["--json-schema with TYPE"] if --json-schema has a type that only Spark supports, or else [].
 
     UsageError for columns that neither engine supports.
     """
@@ -101,7 +102,7 @@ def json_of_spark(arguments: argparse.Namespace) -> list[str]:
 
 
 class NativeEngine:
-    """Loads in this process with the columnar client and pyarrow."""
+    """The native engine: loads in this process with the columnar client and pyarrow."""
 
     def __init__(self, arguments: argparse.Namespace, reason: str) -> None:
         self.name = NATIVE
@@ -146,7 +147,7 @@ class NativeEngine:
 
 
 class SparkEngine:
-    """Loads with a Spark session, local or from a Spark Connect server."""
+    """The Spark engine: loads with a Spark session, which is local or on a Spark Connect server."""
 
     def __init__(self, arguments: argparse.Namespace, reason: str) -> None:
         self.name = SPARK
@@ -212,7 +213,7 @@ class SparkEngine:
 
 
 def mode_of(arguments: argparse.Namespace) -> str:
-    """Return how decoders treat values that cannot be decoded: failfast, permissive or dlq."""
+    """Return the mode for values that cannot be decoded: failfast, permissive or dlq."""
     mode: str = "dlq" if arguments.dead_letters is not None else arguments.mode or "failfast"
     return mode
 
@@ -221,7 +222,7 @@ def mode_of(arguments: argparse.Namespace) -> str:
 
 
 def client_options(file: str | None) -> dict[str, str]:
-    """Return the TLS and SASL settings of a file as options of the Spark source. StartupError if they are invalid."""
+    """Return a file's TLS and SASL settings as options of the Spark source. StartupError if they are invalid."""
     if file is None:
         return {}
     from pathlib import Path
@@ -235,7 +236,7 @@ def client_options(file: str | None) -> dict[str, str]:
 
 
 def require_schema(spark: SparkSession, columns: str) -> None:
-    """Raise UsageError for columns that Spark cannot parse."""
+    """Raise UsageError if Spark cannot parse the columns of --json-schema."""
     from pyspark.errors import PySparkException
 
     from kafkalite.spark.json_values import check_schema
@@ -249,9 +250,10 @@ def require_schema(spark: SparkSession, columns: str) -> None:
 
 @contextlib.contextmanager
 def output_at(place: str | None) -> Iterator[None]:
-    """Redirect the output of Java and Spark's Python workers that start in this context: to a file, or stderr for "-".
+    """Redirect the output of Java and Spark's Python workers during a `with` block.
 
-    Their stack traces repeat the error that the command prints. UsageError if the file cannot be written.
+    `place` is a file, "-" for stderr, or None to discard the output, since its stack traces repeat the error that the
+    command prints. UsageError if the file cannot be written.
     """
     try:
         sink = (
@@ -276,10 +278,7 @@ def output_at(place: str | None) -> Iterator[None]:
 
 
 def decoding(arguments: argparse.Namespace, topic: str) -> Callable[[DataFrame], DataFrame] | None:
-    """Return a function that adds the columns of decoded values.
-
-    Return None if values are not to be decoded.
-    """
+    """Return a function that adds the columns of decoded values; None if the values are not to be decoded."""
     mode = mode_of(arguments)
     if arguments.avro is not None:
         return avro_decoding(arguments.avro, arguments.subject or f"{topic}-value", mode)
@@ -287,7 +286,7 @@ def decoding(arguments: argparse.Namespace, topic: str) -> Callable[[DataFrame],
 
 
 def aliases_for(arguments: argparse.Namespace, topic: str) -> dict[str, Sequence[str]]:
-    """Return the older names of columns (aliases) in the Avro readers' schema."""
+    """Return column → its older names (aliases), from the Avro reader's schema."""
     if arguments.avro is None:
         return {}
     from kafkalite.avro.client import RegistryClient

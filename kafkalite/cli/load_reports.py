@@ -23,7 +23,7 @@ HOURS_SHOWN: Final = 3
 
 
 def add_report_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the subcommands `status` and `schema`; without a subcommand, `kafkalite load` loads."""
+    """Add the subcommands `status` and `schema`. `kafkalite load` without a subcommand loads."""
     actions = parser.add_subparsers(dest="action", metavar="[status DIR | schema DIR]", parser_class=Parser)
     status = actions.add_parser("status", help="show topics, loaded offsets, and the hours that recent commits changed")
     status.add_argument("--since", metavar="N", type=natural, help="show only commits after commit N")
@@ -79,7 +79,7 @@ def described(state: LoadState, found: Iterable[Commit]) -> dict[str, object]:
 
 
 def by_topic(state: LoadState) -> dict[str, dict[str, object]]:
-    """Return the cells of each topic's row."""
+    """Return the cells of the table with one row per topic."""
     found: dict[str, dict[str, object]] = {}
     for topic in sorted({key.topic for key in state.positions}):
         files = [file for file in state.files.values() if file.topic == topic]

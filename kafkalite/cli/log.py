@@ -6,9 +6,10 @@
   kafkalite log dump data/logs-0/00000000000000000000.log --records
   kafkalite log dump data --summary --json
 
-A PATH is a segment (.log), a partition's directory, or a data directory, also of Apache Kafka. `dump` verifies every
-checksum and compares every index with its log; exit status 1 means damage. It changes no file, so you can use it while
-the broker runs; then the last batch of a segment may be incomplete.
+A PATH is a segment (.log), a partition's directory, or a data directory, also of Apache Kafka.
+
+`dump` verifies every checksum and compares every index with its log. Exit status 1 means damage. It writes nothing, so
+the broker may be running; the last batch of a segment may then be incomplete.
 
 `check` and `repair` take data directories or partition directories of a stopped broker. `check` reads everything,
 prints one line for each problem, and changes nothing. `repair` rebuilds derived files, truncates a tail that was never
@@ -86,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def segments_of(paths: list[Path]) -> list[Path]:
-    """Return the segment files that the paths name, in order. UsageError for a path without segment files."""
+    """Return the segment files of the paths, in order. UsageError for a path without segment files."""
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
@@ -104,7 +105,7 @@ def segments_of(paths: list[Path]) -> list[Path]:
 
 
 class Batch(NamedTuple):
-    """A batch of a segment: position, header fields, bytes, and whether the CRC matches."""
+    """A batch of a segment, with its position, header fields and bytes. `crc_ok` says whether its CRC matches."""
 
     position: int
     info: BatchInfo
@@ -166,7 +167,7 @@ class Segment:
 
     @property
     def key(self) -> TopicPartition:
-        """Return the partition, from the directory's name <topic>-<partition>."""
+        """The partition, from the name of the directory: <topic>-<partition>."""
         topic, _, partition = self.path.resolve().parent.name.rpartition("-")
         return TopicPartition(topic, int(partition)) if partition.isdigit() else TopicPartition("", -1)
 
@@ -233,10 +234,10 @@ def dump(segment: Segment, arguments: argparse.Namespace, writer: Format | JsonL
 
 
 def walk(segment: Segment) -> Iterator[Batch]:
-    """Yield every batch up to the first invalid bytes, and note problems.
+    """Yield every batch up to the first invalid bytes, and note the problems of the batches.
 
-    If the file is truncated while it is mapped, the map reads as zeros. Therefore each batch is copied from the map,
-    and used only if no page has failed until then. A broker that trims preallocated space removes no batch.
+    A file that is truncated while it is mapped reads as zeros. So each batch is copied from the map, and is used only
+    if no page has failed until then. A broker that trims preallocated space removes no batch.
     """
     import os
 
@@ -265,7 +266,7 @@ def walk(segment: Segment) -> Iterator[Batch]:
 
 
 def batches_in(segment: Segment, view: memoryview) -> Iterator[Batch]:
-    """Yield copies of the batches, then check the bytes after the last one."""
+    """Yield copies of the batches. Then check the bytes after the last batch."""
     from kafkalite._native.wire.batch import BatchError, crc_matches, read_info
 
     position = 0
@@ -302,7 +303,7 @@ def note_batch(segment: Segment, batch: Batch) -> None:
 
 
 def note_tail(segment: Segment, tail: memoryview, position: int, reason: str) -> None:
-    """Record the bytes after the last batch as a problem if they are not preallocated zeros."""
+    """Note the bytes after the last batch as a problem, unless they are preallocated zeros."""
     with tail:
         zeros = bytes(ZERO_CHECK_SIZE)
         for start in range(0, len(tail), ZERO_CHECK_SIZE):
@@ -314,7 +315,7 @@ def note_tail(segment: Segment, tail: memoryview, position: int, reason: str) ->
 
 
 def records_text(segment: Segment, batch: Batch, writer: Format | JsonLines, decompressor: Any) -> bytes | memoryview:
-    """Return the batch's records in the writer's format; if they cannot be decoded, note a problem and return b""."""
+    """Return the batch's records in the writer's format. If they cannot be decoded, note a problem and return b""."""
     from kafkalite._native.wire.batch import HEADER_SIZE, BatchError
     from kafkalite._native.wire.columns import ColumnBuilder
     from kafkalite.wire.record.batches import columns_from
@@ -360,7 +361,7 @@ def summary_text(segment: Segment) -> str:
 
 
 def check_native_index(segment: Segment) -> None:
-    """Check that each entry of the .klindex file points to a batch. The broker rebuilds an invalid file."""
+    """Check that each entry of the `.klindex` file points to a batch. (The broker rebuilds an invalid file.)"""
     path = segment.path.with_suffix(NATIVE_INDEX_SUFFIX)
     if not path.is_file():
         return
@@ -383,9 +384,9 @@ def check_native_index(segment: Segment) -> None:
 
 
 def check_kafka_index(segment: Segment) -> None:
-    """Check that the entries of Kafka's .index point to batches; zeros follow the last entry.
+    """Check that each entry of Kafka's `.index` file points to a batch.
 
-    An entry is the relative offset of a batch's last record, and the batch's position.
+    An entry is the relative offset of a batch's last record, and the batch's position. Zeros follow the last entry.
     """
     path = segment.path.with_suffix(KAFKA_INDEX_SUFFIX)
     if not path.is_file():
@@ -398,9 +399,9 @@ def check_kafka_index(segment: Segment) -> None:
 
 
 def check_transaction_index(segment: Segment) -> None:
-    """Check that each entry names an abort marker.
+    """Check that each entry of the `.txnindex` file names an abort marker.
 
-    A marker without an entry is valid: the partition had no data of that transaction.
+    A marker without an entry is valid: the partition had no data of its transaction.
     """
     from kafkalite.broker.log import transaction_index
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Return status 0 if there is no damage, or all of it was repaired; 1 if damage is left."""
+    """Return status 0 if there is no damage or all damage was repaired, and 1 if damage is left."""
     left = 0
     for path in arguments.paths:
         directory = os.path.abspath(path)
@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Suppress log warnings about damage: the command prints the same findings."""
+    """Suppress the log's warnings about damage, since the command prints the same findings."""
     logger = logging.getLogger("kafkalite")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -46,9 +46,9 @@ def quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def owned(directory: str) -> Iterator[None]:
-    """Hold the lock of a data directory, or of the one that contains this directory.
+    """Lock a data directory, or the data directory that contains this partition directory, during a `with` block.
 
-    UsageError if a broker holds it.
+    UsageError if a broker has locked it.
     """
     from kafkalite.broker.log import files
     from kafkalite.broker.log.directory import DirectoryLock
@@ -70,7 +70,7 @@ def owned(directory: str) -> Iterator[None]:
 
 
 def look_at(directory: str, *, repairs: bool, dry_run: bool) -> int:
-    """Check a directory, and repair it if `repairs` is true. Return the number of findings that are left."""
+    """Check a directory, and repair it if `repairs`. Return the number of problems that are left."""
     from kafkalite.broker.log import checking
 
     partitions = checking.partitions_of(directory)
@@ -96,7 +96,7 @@ def look_at(directory: str, *, repairs: bool, dry_run: bool) -> int:
 
 
 def settle(partition: Partition | None, findings: list[Finding], *, repairs: bool, dry_run: bool) -> int:
-    """Print a partition's findings, and repair them if `repairs` is true. Return the number that are left."""
+    """Print a partition's problems, and repair them if `repairs`. Return the number that is left."""
     from kafkalite.broker.log import repair
     from kafkalite.broker.log.checking import Remedy
 

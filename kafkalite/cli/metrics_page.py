@@ -1,4 +1,4 @@
-"""Serve metrics for Prometheus and health checks over HTTP, for commands with `--metrics`.
+"""Serve metrics for Prometheus and health checks over HTTP, for commands with the flag `--metrics`.
 
     add_metrics_arguments(parser)
     with metrics_page(arguments, [families], ready=reasons_why_not): …
@@ -46,9 +46,9 @@ def metrics_page(
     alive: Callable[[], list[str]] | None = None,
     ready: Callable[[], list[str]] | None = None,
 ) -> Iterator[str | None]:
-    """Serve the page for the duration of a `with` block, report its URL on stderr and yield it; None without the flag.
+    """Serve the page during a `with` block. Report its URL on stderr and yield it; without the flag, yield None.
 
-    `alive` and `ready` return the reasons why the command is not alive or not ready; an empty result means it is.
+    `alive` and `ready` return the reasons why the command is not alive or not ready. An empty result means that it is.
     UsageError for an invalid flag, StartupError if the page cannot be served.
     """
     if arguments.metrics is None:

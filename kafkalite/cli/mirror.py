@@ -125,7 +125,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_sync_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags for what is copied in addition to records: settings, group offsets, ACLs, quotas, users."""
+    """Add the flags for data to copy in addition to records: settings, group offsets, ACLs, quotas, users."""
     parser.add_argument("--sync-topic-configs", action="store_true", help="also copy changes of topic settings")
     parser.add_argument(
         "--config-properties-exclude",
@@ -161,7 +161,7 @@ def add_sync_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def sync_options(arguments: argparse.Namespace) -> SyncOptions:
-    """Return what the --sync flags select. ValueError if a flag is invalid."""
+    """Return the selection of the --sync flags. ValueError if a flag is invalid."""
     from kafkalite.mirror import GroupFilter, SyncOptions
 
     return SyncOptions(
@@ -188,7 +188,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def copy(arguments: argparse.Namespace) -> int:
-    """Copy until the end offsets are reached (-e) or a signal stops the mirror."""
+    """Copy until the end offsets are reached (with -e) or a signal stops the mirror."""
     from kafkalite.mirror import MirrorLoop, MirrorStatus, TopicFilter
 
     try:
@@ -247,7 +247,7 @@ def mirror_maker(
     sync: SyncOptions,
     progress: Progress,
 ) -> Callable[[], Mirror]:
-    """Build the mirror from the flags."""
+    """Return a function that builds the mirror from the flags."""
     from kafkalite.mirror import CONFIG_EXCLUDE, Mirror
 
     return lambda: Mirror(
@@ -268,7 +268,7 @@ def mirror_maker(
 
 
 def awaited(make: Callable[[], Mirror], stop: threading.Event) -> Mirror | None:
-    """Return the mirror once both clusters can be reached; None if `stop` is set first.
+    """Build the mirror, and try again until both clusters can be reached. Return None if `stop` is set first.
 
     CommandError with the last error after GIVE_UP_S.
     """
@@ -294,7 +294,7 @@ def warn(text: str) -> None:
 
 
 def report(mirror: Mirror, sync: SyncOptions, *, as_json: bool) -> None:
-    """Print what this run copied and synchronized. Items that could not be synchronized were reported when found."""
+    """Print what this run copied and synchronized. Failures to synchronize were reported when they occurred."""
     copied, carried = mirror.copied, carried_of(mirror, sync)
     if as_json:
         rows = [
@@ -314,7 +314,7 @@ def report(mirror: Mirror, sync: SyncOptions, *, as_json: bool) -> None:
 
 
 def carried_of(mirror: Mirror, sync: SyncOptions) -> dict[str, Any]:
-    """Return what the selected --sync flags have copied, for --json."""
+    """Return what was copied because of the --sync flags, for --json."""
     from kafkalite.cli.acls import FIELDS
 
     parts, found = mirror.carried, dict[str, Any]()

@@ -21,7 +21,7 @@ LEFT_BEHIND: Final = "left behind"
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the state of each topic from the progress stored in the target; with --from, its lag too."""
+    """Print the state of each topic, from the progress stored in the target. With --from, print its lag, too."""
     from kafkalite.mirror.reports import add_lags, read_reports
 
     with contextlib.ExitStack() as stack:
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def reason_of(report: TopicReport) -> str:
-    """Return why a topic is not being copied, and since when."""
+    """Return the reason why a topic is not being copied, and the time since when."""
     assert report.left_behind is not None, "it is"
     row = report.left_behind
     return f"{row.reason}; {row.tries} attempts since {utc_text(row.since_ms)}"

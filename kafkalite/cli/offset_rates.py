@@ -1,6 +1,6 @@
-"""Compute rates of topics and lags of groups from offsets, for `kafkalite top` with brokers that serve no metrics.
+"""Compute the rates of topics and the lags of groups from offsets, for `kafkalite top` without the brokers' metrics.
 
-Rates come from two readings of all end offsets and committed offsets through Kafka's protocol.
+The rates come from two readings of all end offsets and committed offsets through Kafka's protocol.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class OffsetRead(NamedTuple):
 
 
 class OffsetRate(NamedTuple):
-    """The growth rate of a topic's end offsets, summed over its partitions. Transaction markers are included."""
+    """The growth of a topic's end offsets per second, over all partitions. Transaction markers are included."""
 
     topic: str
     offsets_per_s: float
 
 
 class GroupLag(NamedTuple):
-    """The lag of a group in a topic, at the second reading."""
+    """The lag of a group in a topic, at the second of two readings."""
 
     group: str
     topic: str
@@ -60,7 +60,7 @@ def read(client: Client) -> OffsetRead:
 
 
 def topics(before: OffsetRead, now: OffsetRead) -> list[OffsetRate]:
-    """Return the rates, the fastest topic first.
+    """Return the rates, highest first.
 
     If an end offset decreases because the topic was recreated, the rate is 0.
     """
@@ -73,7 +73,7 @@ def topics(before: OffsetRead, now: OffsetRead) -> list[OffsetRate]:
 
 
 def groups(now: OffsetRead) -> list[GroupLag]:
-    """Return the lag of each group in each topic with a committed offset, the largest first."""
+    """Return the lag of each group in each topic with a committed offset, largest first."""
     rows = []
     for group, committed in now.groups:
         lags: Counter[str] = Counter()

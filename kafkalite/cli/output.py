@@ -7,10 +7,11 @@
     write_value, write_data        contents of records: unchanged to a file or pipe, escaped on a terminal
     Guard                          wraps the streams, for other writers: tracebacks, warnings, libraries
 
-Clients choose group ids, client ids, principals, keys and error texts. These may contain control characters (ESC, BEL,
-C1) or characters that change the direction of a line. None of these reaches a terminal: they are escaped in lines, and
-are \\u escapes in JSON. Values keep only line ends, tabs, Unicode spaces and zero-width joiners. No other module prints
-or writes to a standard stream; `tests/unit/cli/test_output.py` checks this.
+Clients choose group ids, client ids, principals, keys and error texts. These texts may contain control characters (ESC,
+BEL, C1) or characters that change the direction of a line. Such characters are escaped before they reach a terminal, in
+JSON as \\u. Only values keep line ends, tabs, Unicode spaces and zero-width joiners.
+
+No other module prints or writes to a standard stream; `tests/unit/cli/test_output.py` checks this.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def escaped(text: str) -> str:
 
 
 def cut(text: str, size_max: int) -> str:
-    """Shorten a name to a column of `size_max` characters."""
+    """Escape a name, and shorten it to `size_max` characters for a column."""
     shown = escaped(text)
     return shown if len(shown) <= size_max else f"{shown[: size_max - 1]}…"
 
@@ -75,7 +76,8 @@ def _json_character(char: str) -> str:
 
 
 class Guard:
-    """Wraps a text stream: escapes text written to it (`escaped_lines`) and delegates everything else."""
+    """A text stream that escapes what is written to it (`escaped_lines`), and otherwise behaves like the wrapped
+    stream."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream: Final = stream
@@ -111,7 +113,7 @@ def note(text: str) -> None:
 
 
 def write_text(text: str) -> None:
-    """Print lines that the caller laid out on stdout."""
+    """Print lines on stdout that the caller has laid out."""
     print(escaped_lines(text), end="")
 
 
@@ -129,7 +131,7 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None
 
 
 def overwrite(text: str, *, last: bool = False) -> None:
-    """Write a line on stderr over the previous one; `last` ends the line. If stderr is a file, each line is kept."""
+    """Write a line on stderr over the previous line. `last` ends the line. If stderr is a file, each line is kept."""
     terminal = sys.stderr.isatty()
     end = "\n" if last or not terminal else ""
     _bare(sys.stderr).write(f"{CLEAR_LINE if terminal else ''}{escaped(text)}{end}")
@@ -137,7 +139,7 @@ def overwrite(text: str, *, last: bool = False) -> None:
 
 
 def redraw(lines: Iterable[str], *, clear: bool) -> None:
-    """Write lines on stdout; with `clear`, they replace the contents of the terminal."""
+    """Write lines on stdout. With `clear`, they replace the contents of the terminal."""
     _bare(sys.stdout).write((CLEAR_SCREEN if clear else "") + "".join(f"{escaped(line)}\n" for line in lines))
     sys.stdout.flush()
 
@@ -148,12 +150,12 @@ def on_terminal() -> bool:
 
 
 def value_stream() -> TextIO:
-    """Return stdout, for text from records and the characters between."""
+    """Return stdout, for writing the text of records and the characters between them."""
     return sys.stdout if on_terminal() else _bare(sys.stdout)
 
 
 def write_value(text: str, *, flush: bool = False) -> None:
-    """Print text that a record contains on stdout."""
+    """Print the text of a record on stdout."""
     print(text, file=value_stream(), end="", flush=flush)
 
 
@@ -166,7 +168,7 @@ def write_data(data: Buffer) -> None:
 
 
 def data_stream() -> BinaryIO:
-    """Return stdout for bytes that records contain."""
+    """Return stdout, for writing the bytes of records."""
     return cast("BinaryIO", _TerminalBytes() if on_terminal() else sys.stdout.buffer)
 
 

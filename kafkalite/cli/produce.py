@@ -5,8 +5,8 @@
   kafkalite produce -t logs -p 0 --acks 1 -H source=web -H "host=$(hostname)" part-1.log part-2.log
 
 Each line is a record. With -K the text before the first separator is the key. Records with a key go to the partition
-that the Java client would choose; batches of records without a key go to the partitions in turn. With -p, all go to one
-partition. With the default acks=all, order is kept within a partition even if requests fail.
+that the Java client would choose. Batches of records without a key go to the partitions in turn. With -p, all records
+go to one partition. With the default acks=all, order is kept within a partition even if requests fail.
 
 With --transactional-id the input is one transaction: readers of committed data see all of it, or nothing if the command
 fails or is stopped.
@@ -146,12 +146,12 @@ def refuse_half_transactions(arguments: argparse.Namespace) -> None:
 
 
 def transaction_of(producer: Producer, arguments: argparse.Namespace) -> AbstractContextManager[object]:
-    """Return a context manager for all records: a transaction, or nothing without --transactional-id."""
+    """Return a context manager around all records: a transaction with --transactional-id, or one without effect."""
     return nullcontext() if arguments.transactional_id is None else producer.transaction()
 
 
 def refuse_level(arguments: argparse.Namespace) -> None:
-    """Raise UsageError for a compression level that the codec does not support."""
+    """Raise UsageError for a compression level that the codec lacks."""
     from kafkalite.wire.record.compression import Codec, check_level
 
     try:
@@ -190,9 +190,10 @@ def partitions_of(client: Client, arguments: argparse.Namespace) -> list[int]:
 
 
 def read_lines(descriptor: int, delimiter: bytes) -> Iterator[BytesColumn]:
-    """Yield columns of complete lines as they arrive, many at a time, and at the end an incomplete last line.
+    """Yield columns of lines, each with all lines that have arrived. The last column is an incomplete last line, if
+    any.
 
-    Each column overwrites the data of the previous one.
+    A column shares its buffer with the next column, which overwrites it.
     """
     import select
 
@@ -226,7 +227,7 @@ def read_lines(descriptor: int, delimiter: bytes) -> Iterator[BytesColumn]:
 
 
 def read_into(descriptor: int, view: memoryview) -> int:
-    """Read into a buffer; return the number of bytes, 0 at the end of the file."""
+    """Read into a buffer. Return the number of bytes, 0 at the end of the file."""
     import os
 
     return os.readv(descriptor, [view])
@@ -241,7 +242,7 @@ def one_line(view: memoryview) -> BytesColumn:
 
 
 class Shaper:
-    """Converts lines to records: splits off keys, and adds the headers of --header to every record."""
+    """Converts lines to records: splits off the keys, and adds the headers of --header to every record."""
 
     def __init__(self, separator: bytes | None, null: str | None, headers: dict[str, str]) -> None:
         self._separator = separator
@@ -269,7 +270,7 @@ class Shaper:
         return RecordColumns(none, none, keys, values, self._header_columns(len(lines)))
 
     def _header_columns(self, rows: int) -> HeaderColumns | None:
-        """Return the headers, which are the same for every record."""
+        """Return the headers of `rows` records. All records have the same headers."""
         if not self._headers:
             return None
         import numpy as np
@@ -285,7 +286,7 @@ class Shaper:
 
 
 class Sender:
-    """Sends records to partitions: by key, or without keys, one portion to each partition in turn."""
+    """Sends records to partitions: by key, or if they have no keys, each portion to the next partition."""
 
     def __init__(self, producer: Producer, topic: str, partitions: list[int], timestamp: int | None) -> None:
         self._producer = producer
@@ -306,7 +307,8 @@ class Sender:
             self._spread(columns)
 
     def _spread(self, columns: RecordColumns) -> None:
-        """Send each record to the partition of its key, in order; those without a key go to the portion's partition."""
+        """Send each record to the partition of its key, in order. Records without a key go to the next partition in
+        turn."""
         import numpy as np
 
         from kafkalite._native.wire.lines import partitions_of as partitions_by_key

@@ -109,7 +109,8 @@ def refuse_contradictions(arguments: argparse.Namespace) -> None:
 
 
 def registry_of(arguments: argparse.Namespace) -> Callable[[], RegistryClient] | None:
-    """Return a function that connects to the schema registry; None without --avro. UsageError for a bad address."""
+    """Return a function that connects to the schema registry of --avro; None without the flag. UsageError for a bad
+    address."""
     if arguments.avro is None:
         return None
     from kafkalite.avro.client import RegistryClient
@@ -157,13 +158,13 @@ def print_rows(result: QueryResult) -> None:
 
 
 def rows_of(batch: Any) -> list[list[str]]:
-    """Return the cells as text; null is ""."""
+    """Return the cells of the result as text; a null is ""."""
     columns = [column.to_pylist() for column in batch.columns]
     return [[cell_text(value) for value in row] for row in zip(*columns, strict=True)]
 
 
 def cell_text(value: object) -> str:
-    """Return a string unchanged, and other values as JSON without quotes."""
+    """Return a value as text: a string unchanged, other values as JSON without quotes."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -178,7 +179,8 @@ def shown(text: str) -> str:
 
 
 def _plain(value: object) -> object:
-    """Convert a value that JSON lacks: times to ISO 8601, bytes to base64, others (such as decimals) to text."""
+    """Convert a value whose type JSON lacks: a time to ISO 8601, bytes to base64, others (such as a decimal) to
+    text."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode("ascii")
     if isinstance(value, (dt.datetime, dt.date, dt.time)):

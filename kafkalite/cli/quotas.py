@@ -9,10 +9,11 @@ kafkalite quotas delete --user alice --data-dir data
 
 --user with --client-id sets a quota for clients of this user with this id. A default applies where no specific quota is
 set. For each kind of quota the most specific one applies: user and client id, then user, then client id, and names
-before defaults. Rates are per second; --request-percentage is a percentage of one thread.
+before defaults. Rates are per second. --request-percentage is a percentage of one thread. `delete` without a kind
+deletes all kinds.
 
-A change applies from the next request on. --data-dir reads or changes the quotas in the data directory of a
-stopped broker, which `set` creates if it is missing. `delete` without a kind deletes all kinds.
+A change applies from the next request on. With --data-dir the command reads or changes the data directory of a stopped
+broker instead of a running broker. `set` creates the directory if it is missing.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def entity_named(arguments: argparse.Namespace) -> Entity:
-    """Return the entity that the flags name. UsageError if they name no entity, or one that cannot have quotas."""
+    """Return the entity that the flags name. UsageError if they name none, or an entity that cannot have quotas."""
     parts: list[tuple[str, str | None]] = []
     for kind in TYPES:
         attribute = kind.replace("-", "_")

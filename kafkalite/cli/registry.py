@@ -6,11 +6,12 @@
   kafkalite registry --listen https://0.0.0.0:8081 --tls-config tls.properties --users users
 
 Schemas are stored in a compacted topic of kafkalite or Apache Kafka, which several registries can share. When the
-registry serves, it prints one line with its address on stdout; the log goes to stderr. A second signal ends it at once.
+registry serves, it prints one line with its address on stdout. The log goes to stderr. A second signal ends the
+registry at once.
 
---tls-config names a file with Kafka's settings for the certificate (ssl.keystore.location, …), which is reloaded on
-SIGHUP and when it changes. `kafkalite web` manages the file of --users. --metrics HOST:PORT serves metrics for
-Prometheus and health checks.
+--tls-config names a file with Kafka's settings for the certificate (ssl.keystore.location, …). The certificate is
+reloaded on SIGHUP and when it changes. `kafkalite web` manages the file of --users. --metrics HOST:PORT serves metrics
+for Prometheus and health checks.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ def _address(text: str) -> Address:
 
 
 def port(text: str) -> int:
-    """Parse a port number, 0 for a free port, for argparse."""
+    """Parse a port number, for argparse; 0 means a free port."""
     import argparse
 
     if not text.isascii() or not text.isdigit() or int(text[:10]) > 65535:

@@ -3,9 +3,10 @@
 kafkalite restore /backups/monday --data-dir /var/lib/kafkalite
 kafkalite start --data-dir /var/lib/kafkalite
 
-The backup is not changed. The directory must be empty or not exist. Records that are not in the backup are lost.
-Clients detect this by the leader epoch, which the broker increases at its first start. Start the broker with the
-node.id of the backup.
+The directory must be empty or not exist. The backup is not changed. Start the broker with the node.id of the backup.
+
+Records that are not in the backup are lost. Clients detect this by the leader epoch, which the broker raises at its
+first start.
 """
 
 from __future__ import annotations

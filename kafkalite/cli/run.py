@@ -4,13 +4,13 @@
   kafkalite run --topic orders:3 --topic audit -- ./integration-tests.sh
   kafkalite run --registry --set num.partitions=4 -- npm test
 
-The broker listens on a free port of 127.0.0.1. Its address is in the command's environment as KAFKA_BOOTSTRAP_SERVERS
-and BOOTSTRAP_SERVERS; with --registry, the schema registry's address is SCHEMA_REGISTRY_URL. Without --data-dir, the
-data is in a temporary directory and acks=all does not wait for the disk.
+The broker listens on a free port of 127.0.0.1. The command's environment has its address as KAFKA_BOOTSTRAP_SERVERS and
+BOOTSTRAP_SERVERS. With --registry the environment also has the schema registry's address as SCHEMA_REGISTRY_URL.
+Without --data-dir, the data is in a temporary directory and acks=all does not wait for the disk.
 
 Signals are forwarded to the command. The exit status is the command's: 128 + N if signal N ended it, 127 if it was not
-found, 126 if it cannot be run. It is 2 if the broker cannot start, and 1 if the broker failed while the command ran but
-the command returned 0.
+found, 126 if it cannot be run. The status is 2 if the broker cannot start, and 1 if the broker failed while the command
+ran but the command returned 0.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def parse_topic(text: str) -> tuple[str, int]:
-    """Parse `NAME` or `NAME:PARTITIONS`; topic names contain no colon."""
+    """Parse NAME or NAME:PARTITIONS. (Topic names contain no colon.)"""
     name, separator, number = text.partition(":")
     if not name or (separator and not (number.isascii() and number.isdigit() and int(number[:9]) > 0)):
         raise UsageError(f"--topic {text}: expected NAME or NAME:PARTITIONS")
@@ -105,9 +105,9 @@ def _start_registry(running: contextlib.ExitStack, broker: Broker) -> str:
 
 
 def run_to_end(command: Sequence[str], environment: dict[str, str]) -> int:
-    """Run the command and forward signals to it; return its exit status.
+    """Run the command, forward signals to it, and return its exit status.
 
-    The signals WAITED_FOR are blocked in every thread.
+    The caller has blocked the signals WAITED_FOR in every thread.
     """
     sys.stdout.flush()
     try:

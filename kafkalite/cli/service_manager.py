@@ -4,8 +4,9 @@
     serving               READY=1, then WATCHDOG=1 four times in WatchdogSec, if all event loops have made a turn
     SIGHUP                RELOADING=1 with the time, then READY=1 after reloading
 
-So a recovery can take any time: systemd kills it only if it makes no progress. And systemd restarts a broker with a
-blocked event loop. Without NOTIFY_SOCKET this module is not imported. Send errors are ignored, as in sd_notify.
+systemd kills a starting broker only if it makes no progress, so a recovery can take any time. systemd restarts a broker
+whose event loop is blocked. Without NOTIFY_SOCKET this module is not imported. Send errors are ignored, as in
+sd_notify.
 
 Thread rule: the public methods belong to the main thread. One more thread, "kafkalite-notify", sends the periodic
 messages and changes no state of the server.
@@ -36,7 +37,7 @@ FEEDS_PER_TIMEOUT: Final = 4
 class ServiceManager:
     """Sends notifications to the service manager that started this process.
 
-    It is a context manager and sends nothing after its end.
+    Usable as a context manager, which sends nothing after its end.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class ServiceManager:
         progress: Callable[[], str] | None = None,
         turned: Callable[[], threading.Event] | None = None,
     ) -> None:
-        """`progress` describes how far a start is.
+        """`progress` returns a description of the start's progress.
 
         `turned` returns an event that is set once all event loops have made a turn.
         """
@@ -78,7 +79,7 @@ class ServiceManager:
         self._wake.set()
 
     def reloading(self) -> None:
-        """Report that files are being reloaded; `ready` follows."""
+        """Report that the service is reloading files. Call `ready` afterwards."""
         self._tell("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}", "STATUS=reloading")
 
     def stopping(self) -> None:
@@ -101,7 +102,7 @@ class ServiceManager:
                 before = self._extend(before)
 
     def _extend(self, before: tuple[str, float]) -> tuple[str, float]:
-        """Request more time if there was progress since `before`; return the current progress."""
+        """Request more time if there was progress since `before`. Return the current progress."""
         status = self._progress() if self._progress is not None else ""
         now = (status, time.process_time())
         if now[0] != before[0] or now[1] - before[1] >= CPU_S_MIN:
@@ -128,7 +129,7 @@ class ServiceManager:
 
 
 def watchdog_seconds(environment: Mapping[str, str]) -> float | None:
-    """Return WatchdogSec in seconds, None if it is not set or meant for another process."""
+    """Return WatchdogSec in seconds. None if it is not set, or if it is meant for another process."""
     if environment.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return None
     text = environment.get("WATCHDOG_USEC", "")

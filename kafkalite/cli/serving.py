@@ -2,8 +2,8 @@
 
     start ─▶ the ready file ─▶ one line on stdout ─▶ … SIGTERM, Ctrl-C or `failed` … ─▶ stop ─▶ remove the file
 
-Under systemd (NOTIFY_SOCKET) the service manager is notified of each step. The ready file is renamed into place before
-the line on stdout, so a program that waits for the line finds the complete file.
+The ready file is renamed into place before the line is printed, so a program that waits for the line finds the complete
+file. Under systemd (NOTIFY_SOCKET) the service manager is notified of each step.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class Serving(Protocol):
-    """A server, such as a broker: `failed` is set when it cannot continue.
+    """A server, such as a broker. It sets `failed` when it cannot continue.
 
     It has no thread before `start` and after `stop`.
     """
@@ -51,7 +51,7 @@ class Serving(Protocol):
 
 
 class Ready(NamedTuple):
-    """Where a server listens: host:port for the ready file, and the line for stdout."""
+    """The address of a server: host:port for the ready file, and the line for stdout."""
 
     address: str
     line: str
@@ -76,13 +76,13 @@ def serve(
     progress: Callable[[], str] | None = None,
     turned: Callable[[], threading.Event] | None = None,
 ) -> int:
-    """Run a server until a signal or a failure; return the exit status. `ready` is called once it serves.
+    """Run a server until a signal or a failure. Return the exit status.
 
-    `reload` is called on SIGHUP; without it SIGHUP ends the process, as usual. `give_up_start` is called if a signal
-    arrives while the start waits for other processes. The start then raises StartGivenUp, and the status is 0.
-    `progress` and `turned` are for `kafkalite.cli.service_manager`.
+    `ready` is called once the server serves. `reload` is called on SIGHUP; without it SIGHUP ends the process, as
+    usual. `give_up_start` is called if a signal arrives while the start waits for other processes: the start then
+    raises StartGivenUp, and the status is 0. `progress` and `turned` are for `kafkalite.cli.service_manager`.
 
-    UsageError if the server cannot start or its ready file cannot be written; then nothing is left running.
+    UsageError if the server cannot start or the ready file cannot be written. The server is then stopped.
     """
     published, why = False, "it could not start"
     with contextlib.ExitStack() as around:
@@ -122,7 +122,10 @@ def serve(
 def _service_manager(
     around: contextlib.ExitStack, progress: Callable[[], str] | None, turned: Callable[[], threading.Event] | None
 ) -> ServiceManager | None:
-    """Return the notifier of the service manager that started this process, closed with `around`; None without one."""
+    """Return the object that notifies the service manager of this process; None without a service manager.
+
+    `around` closes it.
+    """
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return None
@@ -136,7 +139,8 @@ def _service_manager(
 
 @contextlib.contextmanager
 def ended_by_dead_threads(server: Serving) -> Iterator[None]:
-    """Mark the server as failed if an uncaught exception ends a thread, for which other threads would wait forever."""
+    """Mark the server as failed if an uncaught exception ends a thread. Otherwise other threads would wait for it
+    forever."""
     before = threading.excepthook
 
     def died(what: threading.ExceptHookArgs) -> None:
@@ -160,7 +164,7 @@ def _watch(server: Serving, ending: Ending) -> None:
 
 @contextlib.contextmanager
 def beginning() -> Iterator[None]:
-    """Turn an OSError during the creation and start of a server into a UsageError."""
+    """Turn an OSError in the `with` block, which creates and starts a server, into a UsageError."""
     try:
         yield
     except OSError as error:
@@ -169,10 +173,11 @@ def beginning() -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_collections() -> Iterator[None]:
-    """Disable the garbage collector for imports, and exclude the imported modules from later collections.
+    """Disable the garbage collector during a `with` block with imports, and exclude the imported modules from it
+    afterwards.
 
-    During imports the collector would scan the modules about a hundred times, a tenth of the start time. Excluding them
-    shortens the collector's pauses in a running broker.
+    During imports the collector would scan the modules about a hundred times, which takes a tenth of the start time.
+    The exclusion shortens the collector's pauses in a running broker.
     """
     gc.disable()
     try:
@@ -191,7 +196,7 @@ def _say(line: str) -> None:
 
 
 def _publish(ready_file: Path, address: str) -> None:
-    """Write the address to a temporary file, then rename it to the ready file. UsageError if that fails."""
+    """Write the address to a temporary file, and rename it to the ready file. UsageError if this fails."""
     temporary = ready_file.with_name(f"{ready_file.name}.{os.getpid()}")
     try:
         if ready_file.is_dir():

@@ -126,8 +126,8 @@ def run(arguments: argparse.Namespace) -> int:
 def spare_collector(logs: LogManager) -> None:
     """Exclude the objects loaded so far from garbage collections, which stop all network workers.
 
-    Logs are part of reference cycles and own indexes in memory. Therefore all objects are included again when one of
-    these topics is deleted.
+    When one of these topics is deleted, all objects are included again: its logs are part of reference cycles and own
+    indexes in memory.
     """
     kept = frozenset(logs.topics)
 
@@ -167,7 +167,7 @@ def _made(arguments: argparse.Namespace) -> tuple[Broker, BrokerConfig]:
 
 
 def mirrors_of(arguments: argparse.Namespace, config: BrokerConfig) -> list[EmbeddedMirror]:
-    """Return the mirror that the flags select. Without such flags the mirror is not imported.
+    """Return the mirrors that the flags select, one or none. Without such flags nothing is imported.
 
     UsageError, ConfigError or StartupError if the flags are invalid.
     """
@@ -195,7 +195,7 @@ def no_port(text: str) -> None:
 
 
 def directory(text: str) -> Path:
-    """Parse a directory's name, for argparse. Rejects an empty name, which would be the current directory."""
+    """Parse a directory's name, for argparse. An empty name is refused, since it would be the current directory."""
     import argparse
 
     if not text:

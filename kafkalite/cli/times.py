@@ -1,4 +1,4 @@
-"""Parse and format the times of command lines, as ms since 1970 (kafkalite.base.times)."""
+"""Parse and format the times of command lines, in ms since 1970 (kafkalite.base.times)."""
 
 from __future__ import annotations
 

@@ -4,9 +4,9 @@
   kafkalite top --metrics http://127.0.0.1:9644
   kafkalite top --once --json
 
-Figures are for the last --interval seconds. A terminal is refreshed until Ctrl-C; with --once, or if the output is not
-a terminal, the command prints once and ends. If the broker serves no metrics (metrics.listeners), the command shows
-what Kafka's protocol provides: offsets per second of each topic, and the lag of each group.
+Figures are for the last --interval seconds. On a terminal the display is refreshed until Ctrl-C. With --once, or if the
+output is not a terminal, the command prints once and ends. If the broker serves no metrics (metrics.listeners), the
+command shows what Kafka's protocol provides: offsets per second of each topic, and the lag of each group.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _watch_offsets(client: Client, arguments: argparse.Namespace) -> int:
-    """Show offset rates and lags, for brokers without metrics."""
+    """Show offset rates and lags, for a broker without metrics."""
     if arguments.token_file is not None:
         raise UsageError(f"--token-file: the broker serves no metrics, because its setting {KEY} is empty")
     return _watch(arguments, lambda: offset_rates.read(client), offsets_as_json, offsets_screen)
@@ -87,7 +87,7 @@ def _watch(
     json_of: Callable[[Any, Any], dict[str, object]],
     lines_of: Callable[..., Iterator[str]],
 ) -> int:
-    """Show the changes between two readings, once or until interrupted."""
+    """Show the changes between two readings, once or repeatedly until interrupted."""
     live = sys.stdout.isatty() and not (arguments.once or arguments.json)
     before = read()
     while True:
@@ -108,13 +108,13 @@ def _watch(
 
 
 def token_in(file: Path | None) -> str | None:
-    """Return the token that --token-file contains. UsageError if the file cannot be read."""
+    """Return the token in the file of --token-file. UsageError if the file cannot be read."""
     with named_file("--token-file", file):
         return None if file is None else file.read_text(encoding="utf-8").strip()
 
 
 def _asked(client: Client) -> str | None:
-    """Ask the broker for the URL of its metrics, from its settings; None if it serves no metrics."""
+    """Return the URL of the broker's metrics, from the broker's settings; None if it serves no metrics."""
     node = client.brokers()[0]
     entries = client.admin.describe_broker_configs(node.node_id, [KEY])
     urls = (entries[0].value or "").split(",") if entries else [""]
@@ -133,7 +133,7 @@ def _asked(client: Client) -> str | None:
 
 
 def _read(url: str, token: str | None, timeout_s: float) -> Read:
-    """Fetch and parse the metrics page. UsageError if that fails."""
+    """Fetch and parse the metrics page. UsageError if this fails."""
     headers = {"Accept": "text/plain"}
     if token is not None:
         headers["Authorization"] = f"Bearer {token}"
@@ -150,7 +150,7 @@ def _read(url: str, token: str | None, timeout_s: float) -> Read:
 
 
 def as_json(before: Read, now: Read) -> dict[str, object]:
-    """Return all metrics for --json: rates per second, times in ms."""
+    """Return all metrics for --json, as rates per second and times in ms."""
     return {
         "broker": _broker(before, now),
         "requests": [row._asdict() for row in reading.requests(before, now)],

@@ -112,9 +112,10 @@ def list_action(client: Client, arguments: argparse.Namespace) -> None:
 
 
 def listed(client: Client, topics: list[TopicDescription]) -> list[dict[str, Any]]:
-    """Return each topic with its record count and size, for --json. They are None if a partition has no leader.
+    """Return each topic with its record count and size, for --json. Both are None if a partition has no leader.
 
-    `records` is exact, or None if there are too many records to read; then `records_at_most` is the number of offsets.
+    `records` is exact. If there are too many records to read, it is None, and `records_at_most` is the number of
+    offsets.
     """
     from kafkalite.client.read.counting import count_records
 
@@ -148,7 +149,7 @@ def listed(client: Client, topics: list[TopicDescription]) -> list[dict[str, Any
 
 
 def records_text(row: dict[str, Any]) -> str:
-    """Format a topic's record count: 62, or ≤112 if only offsets are counted."""
+    """Format a topic's record count: 62, or ≤112 if only the offsets were counted."""
     from kafkalite.client.read.counting import count_text
 
     if "records_at_most" in row:
@@ -157,7 +158,7 @@ def records_text(row: dict[str, Any]) -> str:
 
 
 def sum_known(numbers: list[int | None]) -> int | None:
-    """Return the sum, None if one of the numbers is unknown."""
+    """Return the sum of the numbers; None if one of them is None."""
     known = [number for number in numbers if number is not None]
     return sum(known) if len(known) == len(numbers) else None
 
@@ -185,7 +186,7 @@ def describe_action(client: Client, arguments: argparse.Namespace) -> None:
 
 
 def description(client: Client, topic: TopicDescription) -> dict[str, Any]:
-    """Return everything about one topic for --json."""
+    """Return the description of one topic for --json."""
     keys = [TopicPartition(topic.name, part.partition) for part in topic.partitions if part.leader >= 0]
     starts = client.list_offsets(dict.fromkeys(keys, OFFSET_EARLIEST))
     ends = client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST))
@@ -281,7 +282,7 @@ def offset_of(text: str) -> int:
 
 
 def report(arguments: argparse.Namespace, done: str, names: list[str], otherwise: str = "") -> None:
-    """Print the changed topics; for a topic that was named but not changed, print `otherwise`."""
+    """Print the changed topics. For a named topic that was not changed, print `otherwise`."""
     if arguments.json:
         print_json({done: names})
         return

@@ -11,11 +11,12 @@
 __ are searched only if you name them.
 
 --in takes header:NAME (header:* is any), key, value (the id as a word), json:PATH ($.order.id, $.items[*].id),
-avro:PATH, key-json:PATH and key-avro:PATH, separated by commas. --tracking names a file with the places of each topic.
+avro:PATH, key-json:PATH and key-avro:PATH, separated by commas. --tracking names a file that lists for each topic where
+to search.
 
---groups shows for each record and each group that reads its topic whether it was read, waits, is retried, or is a dead
-letter and why. It uses committed offsets, the ledgers of kafkalite.failures, and the headers of dead letters, also
-those of Spring and Connect. Dead letters are found by their origin, even if they lack the id.
+--groups shows the state of each record in each group that reads its topic: read, waiting, in retry, or a dead letter
+with its reason. The states come from committed offsets, the ledgers of kafkalite.failures, and the headers of dead
+letters, also of Spring and Connect. Dead letters are found by their origin, even if they lack the id.
 
 The search covers the records that exist when it begins. It reports what it could not read: deleted or damaged records,
 open transactions, and partitions without a leader or without permission. --follow continues with new records until
@@ -172,7 +173,7 @@ def inquiry_of(arguments: argparse.Namespace) -> Inquiry:
 
 
 def track(client: Client, inquiry: Inquiry, arguments: argparse.Namespace) -> int:
-    """Run the search, print the result and, with --follow, continue with new records."""
+    """Run the search and print the result. With --follow, continue with new records."""
     from kafkalite.track.front import TooLarge, whole_path
     from kafkalite.track.path import steps_of
 
@@ -204,7 +205,7 @@ def track(client: Client, inquiry: Inquiry, arguments: argparse.Namespace) -> in
 
 
 def verdicts_of(client: Client, steps: Sequence[Step]) -> tuple[list[Verdict], list[str]]:
-    """Return the state of each record in each group, and remarks on groups that could not be read."""
+    """Return the state of each record in each group, and remarks about groups that could not be read."""
     from kafkalite.track.path import originals
     from kafkalite.track.verdicts import Groups
 
@@ -235,7 +236,7 @@ def follow(client: Client, inquiry: Inquiry, search: Search, arguments: argparse
 
 
 def print_path(steps: Sequence[Step], verdicts: Sequence[Verdict]) -> None:
-    """Print a table of the records by time, and a table of their states in each group."""
+    """Print two tables: the records by time, and their states in each group."""
     if not steps:
         return
     titles = ["TIME (UTC)", "AFTER", "RECORD", "KEY", "FOUND IN", "DETAILS"]
@@ -260,7 +261,7 @@ def print_path(steps: Sequence[Step], verdicts: Sequence[Verdict]) -> None:
 
 
 def letter_text(step: Step) -> str:
-    """Describe a step: a retry, a dead letter, a tombstone, or "" for an ordinary record."""
+    """Return what a record is: a retry, a dead letter or a tombstone; "" for an ordinary record."""
     if step.letter is None:
         return "" if step.hit.record.value is not None else "tombstone"
     letter, reason = step.letter.letter, step.letter.reason
@@ -270,19 +271,20 @@ def letter_text(step: Step) -> str:
 
 
 def state_text(row: Verdict) -> str:
-    """Format a state; a retry includes when it is due."""
+    """Format a state. A retry includes the time when it is due."""
     return f"{row.text}, due {time_text(row.due)}" if row.due and row.state == "retrying" else row.text
 
 
 def why_text(row: Verdict) -> str:
-    """Format exception and reason in one line."""
+    """Format an exception and its reason in one line."""
     text = ": ".join(part for part in (row.exception, " ".join(row.reason.split())) if part)
     text = text if len(text) <= REASON_SHOWN else f"{text[: REASON_SHOWN - 1]}…"
     return f"{text} ({row.letter})" if text and row.letter else text or row.letter
 
 
 def print_reach(search: Search, hits: Sequence[Hit], remarks: Sequence[str], *, verbose: bool) -> None:
-    """Print how much was searched: one line, and a row for each partition that has remarks (all with `verbose`)."""
+    """Print how much was searched: one line, and a row for each partition with remarks. With `verbose`, print all
+    partitions."""
     rows = search.reach
     if hits:
         say()
@@ -335,7 +337,7 @@ def duration_text(ms: int) -> str:
 
 
 def shown(raw: bytes | None, length: int) -> str:
-    """Format bytes for a terminal: text if they are UTF-8, otherwise hexadecimal."""
+    """Format bytes for a terminal: as text if they are UTF-8, otherwise in hexadecimal."""
     if raw is None:
         return "-"
     try:
@@ -387,5 +389,5 @@ def documents(
 
 
 def hit_document(hit: Hit) -> dict[str, Any]:
-    """Return a record as `consume --json` prints it, with the places of the id."""
+    """Return a record in the format of `consume --json`, with the places where the id was found."""
     return {**as_json(hit.partition, hit.record), "record": str(hit), "places": [str(place) for place in hit.places]}

@@ -6,7 +6,7 @@ kafkalite transactions open --topic orders:0
 kafkalite transactions abort --topic orders:0 --start-offset 1234
 
 A transaction hangs if it is open in a partition but not at its coordinator. `abort` writes an abort marker into the
-partition. It would also abort a transaction that its producer is still writing, so check the producer first.
+partition. It also aborts a transaction that its producer still uses, so check the producer first.
 """
 
 from __future__ import annotations

@@ -7,10 +7,12 @@ kafkalite users delete alice
 kafkalite users copy --from-dir /var/lib/kafka/data --data-dir data
 kafkalite users copy --from-dir data --controller-dir /var/lib/kafka/metadata
 
-With --data-dir, the command works on the data directory of a stopped broker. `add` and `copy` create a missing
-directory, so you can add the first user before the first start. Without --data-dir, the command works on a running
-broker. `add` asks for the password on the terminal, or reads the first line of --password-file (- is stdin). A change
-applies from the next authentication on.
+Without --data-dir the command connects to a running broker. With --data-dir it works on the data directory of a stopped
+broker instead. `add` and `copy` create this directory if it is missing, so you can add the first user before the first
+start of the broker.
+
+`add` asks for the password on the terminal. With --password-file it reads the first line of a file (- is stdin). A
+change applies from the next authentication on.
 """
 
 from __future__ import annotations
@@ -128,7 +130,7 @@ def delete_user(arguments: argparse.Namespace, mechanisms: Sequence[str]) -> Non
 
 
 def copy_users(arguments: argparse.Namespace) -> None:
-    """Copy the users that the target lacks; existing users are left unchanged."""
+    """Copy the users that the target lacks. Users that exist in the target are not changed."""
     from kafkalite.broker.cluster.foreign_users import credentials_of
     from kafkalite.broker.log.journal import credential_change
     from kafkalite.broker.log.offline_journal import open_journal
@@ -184,7 +186,10 @@ def show(arguments: argparse.Namespace) -> None:
 
 
 def read_password(path: str | None) -> str:
-    """Read a password from the terminal or the first line of a file. Other users could see it on the command line."""
+    """Read a password from the terminal or from the first line of a file.
+
+    The command line is no source, since other users of the machine could see it there.
+    """
     if path is None:
         if not sys.stdin.isatty():
             raise UsageError("no terminal to ask for the password; use --password-file")

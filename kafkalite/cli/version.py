@@ -3,8 +3,9 @@
 kafkalite version
 kafkalite version --json
 
-There is no release on a package index. If another distribution also installs a package named kafkalite, the one that
-was installed last has overwritten files of the other. The command then names it on stderr, with exit status 1.
+There is no release on a package index. Another distribution may also install a package named kafkalite; the one that
+was installed last has overwritten files of the other. The command then names the other distribution on stderr, with
+exit status 1.
 """
 
 from __future__ import annotations
@@ -45,6 +46,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def foreign_distributions() -> list[str]:
-    """Return the names of installed distributions, other than ours, that contain a package named kafkalite."""
+    """Return the names of other installed distributions that contain a package named kafkalite."""
     names = metadata.packages_distributions().get("kafkalite", [])
     return sorted({name for name in names if name.lower().replace("_", "-") != DISTRIBUTION})

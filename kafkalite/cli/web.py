@@ -85,7 +85,7 @@ def list_users_action(arguments: argparse.Namespace) -> None:
 
 
 def _password() -> str:
-    """Read a password from the terminal without echo, or from the first line of stdin."""
+    """Read a password from the terminal without an echo, or from the first line of stdin."""
     if not sys.stdin.isatty():
         return sys.stdin.readline().rstrip("\r\n")
     import getpass
@@ -97,7 +97,8 @@ def _password() -> str:
 
 
 def _lines(file: Path, *, missing_ok: bool = False) -> list[str]:
-    """Return the lines of the users' file, which the command rewrites. UsageError or StartupError if it is invalid."""
+    """Return the lines of the users' file, before the command rewrites it. UsageError or StartupError if it is
+    invalid."""
     if not file.exists():
         if missing_ok:
             return []
@@ -107,7 +108,7 @@ def _lines(file: Path, *, missing_ok: bool = False) -> list[str]:
 
 
 def _write(file: Path, lines: list[str]) -> None:
-    """Replace the file atomically, readable by its owner only."""
+    """Replace the file atomically. Only its owner can read it."""
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

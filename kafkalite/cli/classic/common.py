@@ -38,7 +38,7 @@ def server(text: str) -> Server:
 
 
 def broker_info(text: str) -> dict[str, str]:
-    """Parse `broker.list=...` or `zk.connect=...`, the argument of the performance and replay tools."""
+    """Parse `broker.list=...` or `zk.connect=...`, an argument of the performance tools and of the replay tool."""
     key, separator, value = text.partition("=")
     if not separator or key not in {"broker.list", "zk.connect"}:
         raise UsageError(f"invalid --brokerinfo {text!r}; expected broker.list=id:host:port or zk.connect=host:port")
@@ -46,7 +46,7 @@ def broker_info(text: str) -> dict[str, str]:
 
 
 def codec(text: str) -> int:
-    """Parse a compression codec's number, 0, 1 or 2, for argparse."""
+    """Parse the number of a compression codec (0, 1 or 2), for argparse."""
     import argparse
 
     if text not in set(map(str, CODECS)):

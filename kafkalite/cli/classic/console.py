@@ -1,4 +1,4 @@
-"""The tools console-producer and console-consumer of Kafka 0.7: send lines, print messages."""
+"""Run the tools console-producer and console-consumer of Kafka 0.7: send lines, print messages."""
 
 from __future__ import annotations
 
@@ -96,16 +96,16 @@ class LineReader:
     _input: BinaryIO
 
     def __init__(self, *, text: object = False) -> None:
-        """If `text`, return lines as str, for an encoder, instead of Message objects."""
+        """If `text`, lines are str, for an encoder. Otherwise they are Message objects."""
         self._text = bool(text)
 
     def init(self, stream: BinaryIO, properties: dict[str, str]) -> None:
-        """Ignore the properties: this reader has none."""
+        """Do nothing, since this reader has no properties."""
         del properties
         self._input = stream
 
     def read_message(self) -> Any:
-        """Return the next line without its line end; None at the end of the input."""
+        """Return the next line, without its line end. None at the end of the input."""
         line = self._input.readline()
         if not line:
             return None
@@ -113,7 +113,7 @@ class LineReader:
         return payload.decode("utf-8", "surrogateescape") if self._text else Message(payload)
 
     def close(self) -> None:
-        """Do nothing: standard input stays open."""
+        """Do nothing, so that standard input stays open."""
 
 
 def console_consumer_arguments(parser: argparse.ArgumentParser) -> None:
@@ -210,21 +210,19 @@ class NewlineFormatter:
     """Writes each payload on its own line (kafka.consumer.NewlineMessageFormatter)."""
 
     def init(self, properties: dict[str, str]) -> None:
-        """Ignore the properties: this formatter has none."""
+        """Do nothing, since this formatter has no properties."""
 
     def write(self, message: Message, out: BinaryIO) -> None:
         out.write(message.payload)
         out.write(b"\n")
 
     def close(self) -> None:
-        """Do nothing: the formatter holds no resources."""
+        """Do nothing, since this formatter has nothing to close."""
 
 
 class ChecksumFormatter(NewlineFormatter):
-    """Writes each message's checksum, after the topic that a property names.
-
-    kafka.consumer.ChecksumMessageFormatter.
-    """
+    """Writes each message's checksum, after the topic that a property names
+    (kafka.consumer.ChecksumMessageFormatter)."""
 
     _prefix = b""
 

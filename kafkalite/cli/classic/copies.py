@@ -1,4 +1,4 @@
-"""The tools replay and mirror of Kafka 0.7: copy messages to another topic or cluster."""
+"""Run the tools replay and mirror of Kafka 0.7: copy messages to another topic or cluster."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def replay_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def replay(arguments: argparse.Namespace) -> int:
-    """Copy a topic from its smallest offset until no data arrives for ten seconds."""
+    """Copy a topic, beginning at its smallest offset, until no data arrives for ten seconds."""
     with session(arguments.zookeeper) as client:
         delete_tree(client, GroupPaths(REPLAY_GROUP).root)
     config = ConsumerConfig(
@@ -127,7 +127,7 @@ def _batches(stream: KafkaStream, size: int, left: Iterator[int]) -> Iterator[li
 
 
 class Counter:
-    """Counts the messages that several threads copied, and prints the number periodically."""
+    """Counts the messages that several threads copy, and prints the number periodically."""
 
     def __init__(self, interval_s: float) -> None:
         self._lock = threading.Lock()
@@ -160,7 +160,7 @@ def mirror_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def mirror(arguments: argparse.Namespace) -> int:
-    """Copy each message, without a key, to the topic of the same name in the target, until SIGTERM or Ctrl-C."""
+    """Copy each message to the topic of the same name in the target, without a key, until SIGTERM or Ctrl-C."""
     try:
         chosen = Whitelist(arguments.whitelist) if arguments.blacklist is None else Blacklist(arguments.blacklist)
     except ValueError as error:
@@ -190,7 +190,8 @@ def mirror(arguments: argparse.Namespace) -> int:
 
 
 def _shut_down(connectors: list[ConsumerConnector], threads: list[threading.Thread], producers: list[Producer]) -> None:
-    """Stop the connectors, then the threads, then the producers, so that the last messages read are still sent."""
+    """Stop the connectors, then the threads, then the producers: in this order the last messages read are still
+    sent."""
     for connector in connectors:
         connector.shutdown()
     for thread in threads:

@@ -37,7 +37,7 @@ def offset_checker_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def offset_checker(arguments: argparse.Namespace) -> int:
-    """Print a block of lines for each partition, in the format of 0.7.2; the lag is in bytes."""
+    """Print a block of lines for each partition, in the format of 0.7.2. The lag is in bytes."""
     with session(arguments.zkconnect) as client:
         paths = GroupPaths(arguments.group)
         topics = sorted(arguments.topic.split(","), key=java_order) if arguments.topic else topics_of(client, paths)
@@ -107,7 +107,7 @@ def import_offsets_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def import_offsets(arguments: argparse.Namespace) -> int:
-    """Import the lines up to the end of the file or the first empty line. Writes nothing if a line is invalid."""
+    """Import the lines before the first empty line or the end of the file. If a line is invalid, write nothing."""
     found = []
     with named_file("--input-file", arguments.input_file):
         text = Path(arguments.input_file).read_text(encoding="utf-8")
@@ -198,7 +198,8 @@ def verify_rebalance_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def verify_rebalance(arguments: argparse.Namespace) -> int:
-    """Return status 1 if a partition has no owner or its owner is not alive; name each such partition on stderr."""
+    """Name each partition without an owner, or with an owner that is not alive, on stderr. Return status 1 if there are
+    any."""
     with session(arguments.zkconnect) as client:
         paths = GroupPaths(arguments.group)
         threads = nodes.threads_by_topic(client, paths, nodes.topics(client))

@@ -1,4 +1,4 @@
-"""The tools producer-perf, consumer-perf and simple-consumer-perf: Kafka 0.7's benchmarks (kafka.perf.*)."""
+"""Run Kafka 0.7's benchmarks: producer-perf, consumer-perf and simple-consumer-perf (kafka.perf.*)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Progress(NamedTuple):
 
 
 class Report:
-    """Prints results: one row at the end or, with --show-detailed-stats, one row per interval and thread."""
+    """Prints the results: one row at the end, or with --show-detailed-stats one row per interval and thread."""
 
     def __init__(self, arguments: argparse.Namespace, columns: Sequence[str], detailed: Sequence[str]) -> None:
         self._detailed = arguments.show_detailed_stats
@@ -63,7 +63,7 @@ class Report:
             self._number += number
 
     def interval(self, middle: str) -> Interval:
-        """Return the reporter for one thread; its rows contain `middle` between the time and the figures."""
+        """Return the reporter for one thread. Its rows contain `middle` between the time and the figures."""
         return Interval(self if self._detailed else None, self._interval_s, middle)
 
     def date(self, at: float) -> str:
@@ -75,7 +75,8 @@ class Report:
         return moment.strftime(text).replace("SSS", f"{moment.microsecond // 1000:03d}")
 
     def finish(self, middle: str, *, less_s: float = 0.0) -> None:
-        """Print the final row if no detailed rows were printed. `less_s`: idle seconds to subtract from the time."""
+        """Print the final row if no detailed rows were printed. `less_s` seconds, idle ones, are subtracted from the
+        time."""
         if self._detailed:
             return
         ended = time.time()
@@ -95,7 +96,7 @@ class Interval:
         self._last = Progress(0, 0)
 
     def update(self, size: int, number: int) -> None:
-        """Report the thread's totals; a row is printed if an interval has passed."""
+        """Report the thread's totals. Print a row if an interval has passed."""
         now = time.monotonic()
         if self._report is None or now - self._at < self._interval_s:
             return
@@ -266,7 +267,7 @@ def simple_consumer_perf(arguments: argparse.Namespace) -> int:
 
 
 def _run_threads(number: int, work: Callable[[int], None]) -> None:
-    """Run `work` in this number of threads until all end, then raise the first exception of a thread."""
+    """Run `work` in several threads until all of them end. Then raise the first exception of a thread."""
     failures: list[BaseException] = []
 
     def run(index: int) -> None:

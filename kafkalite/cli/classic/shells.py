@@ -1,4 +1,4 @@
-"""The tools producer-shell, consumer-shell and simple-consumer-shell for interactive tests (kafka.tools.*Shell)."""
+"""Run the interactive test tools of Kafka 0.7: producer-shell, consumer-shell and simple-consumer-shell."""
 
 from __future__ import annotations
 
