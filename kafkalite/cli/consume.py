@@ -26,7 +26,8 @@ decoded ends the command; with --avro-mode permissive it is printed unchanged.
 
 With -g the command joins the group, whose members divide the partitions. With -e a member ends when it has read its
 partitions to their end. Offsets are committed after the records were printed. So after a crash some records may be
-printed again, but none is skipped. -o (beginning or end) and --from-beginning apply to partitions without a committed offset.
+printed again, but none is skipped. -o (beginning or end) and --from-beginning apply to partitions without a committed
+offset.
 
 Formats are kcat's: %s value, %S its size, %k key, %K its size, %o offset, %T timestamp, %h headers, %t topic, %p
 partition, %% a percent sign; \\n \\t \\r \\0 \\\\ \\xHH. The default is the value and a line end.
