@@ -1,4 +1,4 @@
-"""Read-only page with the cluster's SCRAM users and ACLs.
+"""Show the cluster's SCRAM users and ACLs on a read-only page.
 
 Thread rule: functions belong to the thread that has the client.
 """
@@ -18,7 +18,10 @@ SHOWN_MAX: Final = 1000
 
 
 def rights_page(client: Client, request: Request) -> dict[str, Any]:
-    """Return users and ACLs; None instead of those that may not be read. `enforced` is False without an authorizer."""
+    """Return the data of the page: users and ACLs, or None for what the client may not read.
+
+    `enforced` is False if the cluster has no authorizer.
+    """
     sought = request.text("q")
     users: list[dict[str, Any]] | None
     try:

@@ -1,6 +1,6 @@
-"""ActionContext: the shared objects that actions (changes) and their forms need in addition to the request.
+"""Define ActionContext: the objects that an action (a change) or its form needs in addition to the request.
 
-Thread rule: as of a Request.
+Thread rule: as for a Request, one thread.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ActionContext(NamedTuple):
-    """The shared objects that an action needs besides a client. `registry` is None without a schema registry."""
+    """The objects that an action needs besides a client. `registry` is None without a schema registry."""
 
     desk: ConsoleState
     access: Access
@@ -26,7 +26,7 @@ class ActionContext(NamedTuple):
 
 
 class ActionRequest(Request):
-    """A request with the action context."""
+    """A request, with the objects that an action needs."""
 
     def __init__(self, bench: ActionContext, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)

@@ -1,4 +1,4 @@
-"""Routes of changes and of the forms for them, and of live tails, jobs and exports.
+"""Define the routes of changes and of the forms for them, and of live tails, jobs and exports.
 
     GET  show a form, or the effect of the change ─▶ POST  to the same path: make the change, redirect to its result
 
@@ -99,7 +99,7 @@ ACTIONS: Final = (
 
 
 def notice_of(environ: Mapping[str, Any]) -> str:
-    """Return the notice for the query field `done`, which an action's redirect sets; "" for none."""
+    """Return the notice for the query field `done`, or "". An action sets this field in the redirect to its result."""
     try:
         fields = dict(parse_qsl(environ.get("QUERY_STRING", ""), max_num_fields=50))
     except ValueError:

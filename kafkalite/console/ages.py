@@ -3,7 +3,8 @@
     sampled end offsets   12:00:00 → 100 · 12:00:05 → 180
     committed offset 140  record 140 was written at about 12:00:02.5, assuming an even rate
 
-For an offset older than every sample, only a lower bound is known. Functions are pure; times are in ms since 1970.
+For an offset older than every sample, only a lower bound of the age is known. Functions are pure. Times are in ms since
+1970.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ POINTS_MAX: Final = 240
 
 
 class Age(NamedTuple):
-    """The age of the oldest unread record in ms; a lower bound if `exact` is False."""
+    """The age of the oldest unread record in ms. If `exact` is False, it is a lower bound."""
 
     ms: float
     exact: bool
 
 
 class SeenEnds:
-    """End offsets of one partition with the times they were sampled: at most 4 KB.
+    """The sampled end offsets of one partition, with their times: at most 4 KB.
 
-    When it is full, every second sample of the older half is dropped. So recent times stay exact and older ones become
-    coarse.
+    When the samples are too many, every second one of the older half is dropped. So recent times stay exact, and older
+    times become coarse.
     """
 
     __slots__ = ("_ends", "_times")
@@ -36,7 +37,7 @@ class SeenEnds:
         self._times = array("q")
 
     def see(self, time_ms: int, end: int) -> None:
-        """Add a sample. A sample with an earlier time is ignored; a lower offset discards the earlier samples."""
+        """Add a sample. A sample with an earlier time is ignored. A lower offset discards the earlier samples."""
         if self._times and time_ms <= self._times[-1]:
             return
         if self._ends and end < self._ends[-1]:
@@ -52,10 +53,8 @@ class SeenEnds:
             self._times[:half] = self._times[:half:2]
 
     def age(self, committed: int, now_ms: int) -> Age | None:
-        """Return the age of the record at the committed offset.
-
-        It is 0 if the record does not exist yet; None without samples.
-        """
+        """Return the age of the record at the committed offset. It is 0 if the record does not exist yet. None without
+        samples."""
         if not self._ends:
             return None
         if committed >= self._ends[-1]:

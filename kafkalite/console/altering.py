@@ -1,7 +1,8 @@
 """Create and delete topics, change their settings, add partitions, and delete records.
 
-Before a destructive action, the page lists what depends on the topic, and the user must type the topic's name. Thread
-rule: functions belong to the thread that has the client.
+Before a destructive action, the page lists what depends on the topic, and the user must type the topic's name.
+
+Thread rule: functions belong to the thread that has the client.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def new_topic_page(client: Client, request: ActionRequest) -> dict[str, Any]:
 
 
 def create_topic_action(client: Client, request: ActionRequest) -> dict[str, Any] | Done:
-    """Create a topic, or return the form with the error."""
+    """Create a topic. If that fails, return the form with the error."""
     name = request.text("name")
     settings = request.whole_text("settings", SETTINGS_SIZE_MAX)
     form: dict[str, Any] = {
@@ -77,7 +78,7 @@ def create_topic_action(client: Client, request: ActionRequest) -> dict[str, Any
 
 
 def own_settings(client: Client, topic: str) -> dict[str, str]:
-    """Return the settings that the topic overrides, without secret values."""
+    """Return the settings that the topic overrides. Secrets have no value."""
     entries = client.admin.describe_topic_configs(topic)
     return {row.name: row.value or "" for row in entries if row.source == "topic" and not row.sensitive}
 
@@ -96,7 +97,7 @@ def alter_page(client: Client, request: ActionRequest) -> dict[str, Any]:
 
 
 def alter_action(client: Client, request: ActionRequest) -> dict[str, Any] | Done:
-    """Set settings that are new or different in the form; remove the overrides that were removed from the form."""
+    """Change the topic's settings to those in the form. An override that is no longer in the form is removed."""
     name = request.values[0]
     text = request.whole_text("settings", SETTINGS_SIZE_MAX)
     try:
@@ -111,9 +112,9 @@ def alter_action(client: Client, request: ActionRequest) -> dict[str, Any] | Don
 
 
 def changes_of(client: Client, request: ActionRequest, name: str, text: str) -> dict[str, str | None]:
-    """Return the changed settings.
+    """Return the settings that differ between the form and the topic.
 
-    Raises BadRequestError if there are none, ConflictError if others changed them meanwhile.
+    Raises BadRequestError if there are none, and ConflictError if another user has changed them meanwhile.
     """
     wanted, before = parse_settings(text), parse_settings(request.whole_text("was", SETTINGS_SIZE_MAX))
     if own_settings(client, name) != before:
@@ -151,7 +152,7 @@ def grow_action(client: Client, request: ActionRequest) -> dict[str, Any] | Done
 
 
 def trim_page(client: Client, request: ActionRequest) -> dict[str, Any]:
-    """Return the form to delete records; with `before`, also how many records each partition would lose."""
+    """Return the form to delete records. With `before`, also return how many records each partition would lose."""
     name = request.values[0]
     asked = {
         "name": name,
@@ -171,7 +172,7 @@ def trim_page(client: Client, request: ActionRequest) -> dict[str, Any]:
 
 
 def trim_plan(client: Client, request: ActionRequest, name: str) -> list[dict[str, Any]]:
-    """Return, per partition, which records would be deleted. `before` is an offset, "end" or a time."""
+    """Return the records that would be deleted, by partition. `before` is an offset, "end" or a time."""
     chosen, text = request.text("partition"), request.text("before")
     numbers = client.partitions(name)
     if chosen:
@@ -219,7 +220,7 @@ def trim_action(client: Client, request: ActionRequest) -> Done:
 
 
 def delete_topic_page(client: Client, request: ActionRequest) -> dict[str, Any]:
-    """Return the topic's size, and what depends on the topic."""
+    """Return the size of the topic, and what depends on it."""
     topic = client.topic(request.values[0])
     keys = [TopicPartition(topic.name, row.partition) for row in topic.partitions if row.leader >= 0]
     try:

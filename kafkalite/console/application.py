@@ -1,4 +1,4 @@
-"""The console's WSGI application: a page function returns plain data, which is rendered as HTML or JSON.
+"""Serve one cluster's pages as a WSGI application. A page function returns plain data, rendered as HTML or JSON.
 
     path ─▶ ROUTES ─▶ page(client, request) ─▶ template NAME.html
                                             └▶ `?as_json=1`, or Accept: application/json: the same data
@@ -136,10 +136,11 @@ ROUTES: Final = (
 
 
 class Application:
-    """The WSGI application of one cluster; see the module. Raises StartupError without Jinja2."""
+    """The WSGI application of one cluster. Raises StartupError without Jinja2."""
 
     def __init__(self, clients: Clients, masks: Masks, desk: ConsoleState, *, cluster: str, writes: bool) -> None:
-        """`writes` enables the changes that the roles of users allow."""
+        """If `writes`, users may make the changes that their roles allow. `desk` is the state that the changes
+        share."""
         self._clients = clients
         self._masks = masks
         self._desk = desk
@@ -159,11 +160,10 @@ class Application:
         *,
         base: str = "",
     ) -> None:
-        """Add routes with precedence over existing ones, names for templates, and the source of the topic list.
+        """Add routes and names for templates, and use the sampler's list of topics. Call it before serving.
 
-        Call it before serving.
-
-        `base` is the prefix of all addresses: that of a reverse proxy, of one of several clusters, or both.
+        The routes take precedence over existing ones. `base` is the prefix of all addresses: that of a reverse proxy,
+        of one of several clusters, or both.
         """
         self._topics, self._renew = sampler.topics, sampler.renew
         self._routes = Routes([*rows, ("/static/{}", {"GET": "static"}), *ROUTES])
@@ -173,7 +173,7 @@ class Application:
 
     @property
     def first_parts(self) -> frozenset[str]:
-        """Return the first path segment of every page."""
+        """The first path segments of all pages."""
         return self._routes.first_parts
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., object]) -> Iterable[bytes]:
@@ -223,7 +223,7 @@ class Application:
     def _found(
         self, environ: dict[str, Any], place: Route, values: tuple[str, ...]
     ) -> dict[str, Any] | Done | Download:
-        """Call the page or action at a path and return its result."""
+        """Call the page or action at a path, and return its result."""
         access = access_of(environ, writes=self._writes)
         changes = environ["REQUEST_METHOD"] == "POST"
         deed = AuditEntry(
@@ -295,12 +295,12 @@ class Application:
 
 
 def may_of(access: Access) -> dict[str, bool]:
-    """Return, for the templates, which kinds of changes a user may make."""
+    """Return role → whether the user may make its changes, for the templates."""
     return {role.name.lower(): access.may(role) for role in Role} | {"write": access.writes}
 
 
 def refusal(error: Exception) -> tuple[int, str]:
-    """Return HTTP status and message for an exception; 500 if it is unexpected."""
+    """Return (HTTP status, message) for an exception. The status is 500 if the exception is unexpected."""
     match error:
         case BadRequestError():
             return 400, str(error)
@@ -330,13 +330,13 @@ def status_of(error: KafkaError) -> int:
 
 
 def wants_json(environ: Mapping[str, Any]) -> bool:
-    """Return whether the client wants JSON."""
+    """Return whether the client wants JSON instead of HTML."""
     query = environ.get("QUERY_STRING", "")
     return "as_json=1" in query.split("&") or environ.get("HTTP_ACCEPT", "").startswith("application/json")
 
 
 def at_base(environment: Any, base: str) -> Any:
-    """Return a loader of the templates in which links begin with the path `base`."""
+    """Return a loader of the templates that prefixes their links with the path `base`."""
     from jinja2 import FunctionLoader
 
     loader = environment.loader
@@ -344,7 +344,8 @@ def at_base(environment: Any, base: str) -> Any:
 
 
 def templates() -> Any:
-    """Return a Jinja2 environment that escapes everything and rejects undefined names."""
+    """Return a Jinja2 environment that escapes every value and rejects undefined names. Raises StartupError without
+    Jinja2."""
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
     except ImportError as error:

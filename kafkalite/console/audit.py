@@ -3,7 +3,9 @@
     request ─▶ record "asked" (if it cannot be written, the change is refused) ─▶ the change
             ─▶ log line and record "done", "refused", "denied", "failed" or "cancelled"
 
-A line contains names and numbers, never record contents or values of settings. Thread rule: any thread.
+A line contains names and numbers, never record contents or values of settings.
+
+Thread rule: any thread.
 """
 
 from __future__ import annotations
@@ -32,11 +34,11 @@ REFUSED: Final = (BadRequestError, BusyError, NotFoundError)
 
 
 class NoAuditError(Exception):
-    """Status 503: the audit record could not be written, so the change is not made."""
+    """Status 503: the audit record cannot be written, so the change is not made."""
 
 
 class AuditEntry(NamedTuple):
-    """One audited change: user, action, object and address. The change adds to `detail` while it runs."""
+    """One audited change: user, action, object and address. The change adds entries to `detail` while it runs."""
 
     who: str
     role: str
@@ -47,9 +49,9 @@ class AuditEntry(NamedTuple):
 
 
 class Audit:
-    """Writes the audit; see the module.
+    """Writes log lines and audit records. `topic` is the audit topic, None for no records.
 
-    The audit topic `topic` must exist if the cluster does not create topics automatically.
+    The topic must exist if the cluster does not create topics automatically.
     """
 
     def __init__(self, topic: str | None = None) -> None:
@@ -57,9 +59,10 @@ class Audit:
 
     @contextlib.contextmanager
     def watched(self, client: Client, deed: AuditEntry) -> Iterator[None]:
-        """Audit the change made in the `with` block. If it is refused, add `why` to the detail.
+        """Audit the change that the `with` block makes. Raises NoAuditError before the block if no record can be
+        written.
 
-        Raises NoAuditError before the block.
+        If the change is refused, `why` is added to the entry's detail.
         """
         if self._topic is not None:
             try:
@@ -86,7 +89,7 @@ class Audit:
             self.note(client, deed, outcome)
 
     def note(self, client: Client, deed: AuditEntry, outcome: str) -> None:
-        """Log the outcome and write its record. If the record cannot be written, log that too."""
+        """Log the outcome and write its record. If the record cannot be written, log this error, too."""
         logger.info(
             "audit",
             extra=fields(

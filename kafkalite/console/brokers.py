@@ -1,4 +1,4 @@
-"""Pages about brokers: their partitions, disks and the time until these are full, and settings with documentation.
+"""Show brokers: their partitions, their disks and when these will be full, and their settings with documentation.
 
 Thread rule: functions belong to the thread that has the client.
 """
@@ -32,13 +32,13 @@ TOPICS_SHOWN: Final = 20
 
 
 class Brokers:
-    """The pages about brokers; see the module."""
+    """The pages about brokers."""
 
     def __init__(self, sampler: Sampler) -> None:
         self._sampler = sampler
 
     def list_page(self, client: Client, request: Request) -> dict[str, Any]:
-        """Return the page with all brokers."""
+        """Return the data of the page with all brokers."""
         window = request.choice("window", WINDOWS)
         brokers = client.with_retries(client.brokers)
         topics = request.topics(client)
@@ -76,7 +76,7 @@ class Brokers:
         }
 
     def page(self, client: Client, request: Request) -> dict[str, Any]:
-        """Return the page of one broker."""
+        """Return the data of the page about one broker."""
         number = whole(request.values[0], "broker")
         window = request.choice("window", WINDOWS)
         found = next((row for row in client.with_retries(client.brokers) if row.node_id == number), None)
@@ -103,7 +103,7 @@ class Brokers:
         }
 
     def _disk(self, number: int, disk: LogDirectory) -> dict[str, Any]:
-        """Return one log directory, its largest topics and the seconds until it is full."""
+        """Return a log directory as plain data, with its largest topics and the seconds until it is full."""
         topics: Counter[str] = Counter()
         for key, size in disk.sizes.items():
             topics[key.topic] += size
@@ -122,7 +122,7 @@ class Brokers:
 
 
 def full_after_s(free: Sequence[float], step_ms: int) -> float | None:
-    """Extrapolate the seconds until the disk is full; None with too little history or no growth."""
+    """Return the estimated seconds until the disk is full. None without growth or without enough history."""
     known = [(slot, value) for slot, value in enumerate(free) if value == value]
     if len(known) < 2 or (known[-1][0] - known[0][0]) * step_ms < TREND_MS_MIN:
         return None
@@ -133,7 +133,7 @@ def full_after_s(free: Sequence[float], step_ms: int) -> float | None:
 
 
 def directories_of(client: Client, number: int) -> list[LogDirectory] | None:
-    """Return the log directories; None if not authorized or the broker does not respond."""
+    """Return the log directories of a broker. None if the client is not authorized or the broker does not respond."""
     try:
         return client.admin.log_directories(number)
     except (KafkaError, ClientError):

@@ -1,4 +1,7 @@
-"""Choose the charts of each page, from the time series of the sampler. Thread rule: any thread."""
+"""Choose the charts of each page from the time series of the sampler.
+
+Thread rule: any thread.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ WINDOWS: Final = tuple(span.name for span in SPANS)
 
 
 class ChartSet:
-    """Draws charts of the stored time series, over one span of time up to one moment."""
+    """Draws charts of the stored time series for one span of time, up to one moment."""
 
     def __init__(self, sampler: Sampler, span: Span, now_ms: int) -> None:
         self._sampler = sampler
@@ -36,17 +39,17 @@ class ChartSet:
 
     @classmethod
     def of(cls, sampler: Sampler, window: str) -> ChartSet:
-        """Return the charts up to now; `window` is one of WINDOWS."""
+        """Return the charts for a window of time up to now. `window` is one of WINDOWS."""
         span = next(span for span in SPANS if span.name == window)
         return cls(sampler, span, int(time.time() * 1000))
 
     def line(self, name: str, *key: str, to: str = "") -> Line | None:
-        """Return one series; None if it is not stored."""
+        """Return a line of one series; None if the series is not stored."""
         series = self._sampler.rings.get(*key)
         return None if series is None else Line(name, series.window(self._span, self._now_ms), to)
 
     def draw(self, chart: Chart) -> dict[str, Any]:
-        """Draw a chart. Its lines have no gaps where a large cluster is sampled less often."""
+        """Return a chart. If a large cluster is sampled less often, the lines bridge the longer distances."""
         reach = max(chart.reach, -(-3 * self._sampler.interval_ms // (2 * SPANS[0].step_ms)))
         factor = self._span.step_ms // SPANS[0].step_ms
         return chart._replace(reach=max(-(-reach // factor), 2)).drawn(self._span, self._now_ms)
@@ -103,7 +106,8 @@ class ChartSet:
         return [self.draw(Chart("throughput", "Messages", RATE, [line for line in found if line is not None]))]
 
     def latencies(self) -> list[dict[str, Any]]:
-        """Return the latencies of produce requests, fetches and group commits of brokers that report them."""
+        """Return the charts of latencies: of produce requests, fetches and group commits, from brokers that report
+        them."""
         charts = []
         for name, title in LATENCIES.items():
             found = (self.line(what, f"latency-{what}", name) for what in ("p50", "p99"))
@@ -118,6 +122,6 @@ class ChartSet:
 
 
 def first_ones(rows: Iterable[T], worst: Callable[[T], Any], name: Callable[[T], str]) -> list[T]:
-    """Select the lines of a chart: if there are too many, those with the most lag. Sort by name for stable colours."""
+    """Sort the lines of a chart: first the LINES_MAX worst lines by name, for stable colours, then the other lines."""
     listed = sorted(rows, key=worst)
     return [*sorted(listed[:LINES_MAX], key=name), *listed[LINES_MAX:]]

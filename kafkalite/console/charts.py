@@ -1,9 +1,9 @@
-"""Compute charts on the server, as plain data that a template turns into SVG, a title and a table.
+"""Compute charts as plain data, which a template turns into SVG, a title and a table.
 
     values of a ring's slots ─▶ at most POINTS_MAX points ─▶ SVG paths in WIDTH × HEIGHT, the scale, rows of a table
 
-A line is interrupted where samples are missing. The page stretches the SVG to its width; texts are outside the SVG, so
-they keep their size. Functions are pure.
+A line is interrupted where samples are missing. The page stretches the SVG to the page's width. Texts are outside the
+SVG, so they keep their size. Functions are pure.
 """
 
 from __future__ import annotations
@@ -36,14 +36,17 @@ SPAN_TEXTS: Final = {"hour": "the last hour", "day": "the last day", "fortnight"
 
 
 class Unit(NamedTuple):
-    """A unit: formats values, and chooses the steps of the scale."""
+    """A unit of values: it formats them, and chooses the steps of a chart's scale."""
 
     text: Callable[[float], str]
     step: Callable[[float], float]
 
 
 class Line(NamedTuple):
-    """A line of a chart: the values of all slots, oldest first, NaN for none. `to` is the page with details."""
+    """A line of a chart: the values of all slots, oldest first, with NaN where none is known.
+
+    `to` is the address of the page with details.
+    """
 
     name: str
     values: Sequence[float]
@@ -51,7 +54,8 @@ class Line(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """A chart to draw. With `peak`, merged slots and lines show their maximum instead of mean and sum."""
+    """A chart to draw. With `peak`, merged slots and merged lines have their maximum; otherwise slots have the mean and
+    lines the sum."""
 
     name: str
     title: str
@@ -113,7 +117,8 @@ def greatest(values: Sequence[float]) -> float:
 
 
 def joined(values: Sequence[float], *, peak: bool, add: bool = False) -> float:
-    """Merge several values; NaN for none."""
+    """Merge values into their maximum with `peak`, or else into their sum with `add` or their mean. NaN without
+    values."""
     if not values:
         return math.nan
     if peak:
@@ -131,14 +136,14 @@ def folded(values: Sequence[float], fold: int, *, peak: bool) -> list[float]:
 
 
 def scale(unit: Unit, greatest_value: float) -> tuple[int, float]:
-    """Return the number of steps of a scale up to the greatest value, and the value at its top."""
+    """Return (number of steps, value at the top) of a scale that includes the greatest value."""
     step = unit.step(max(greatest_value, 0.0) / INTERVALS)
     steps = max(1, math.ceil(round(greatest_value / step, 9)))
     return steps, steps * step
 
 
 def pieces(values: Sequence[float], reach: int) -> list[list[tuple[int, float]]]:
-    """Split (slot, value) points into connected pieces. A distance of more than `reach` slots is a gap."""
+    """Split the known values into connected pieces of points (slot, value). A distance above `reach` slots is a gap."""
     found: list[list[tuple[int, float]]] = []
     for slot, value in enumerate(values):
         if value != value:
@@ -151,7 +156,7 @@ def pieces(values: Sequence[float], reach: int) -> list[list[tuple[int, float]]]
 
 
 def places(piece: Sequence[tuple[int, float]], count: int, top: float) -> list[str]:
-    """Return the coordinates of points; of a run of equal values only the first and last."""
+    """Return the coordinates of points. Of a run of equal values, keep only the first and last point."""
     kept = [
         (slot, value)
         for place, (slot, value) in enumerate(piece)
@@ -162,7 +167,7 @@ def places(piece: Sequence[tuple[int, float]], count: int, top: float) -> list[s
 
 
 def path_of(values: Sequence[float], top: float, reach: int) -> str:
-    """Return the SVG path of a line; the round line cap draws a single point as a dot."""
+    """Return the SVG path of a line. A single point is drawn as a dot, by the round line cap."""
     parts = []
     for piece in pieces(values, reach):
         points = places(piece, len(values), top)
@@ -182,7 +187,7 @@ def area_of(values: Sequence[float], top: float, reach: int) -> str:
 
 
 def now_text(unit: Unit, values: Sequence[float], reach: int) -> str:
-    """Format the last value if it is recent."""
+    """Format the last value, or "–" if it is not recent."""
     recent = [value for value in values[-reach - 1 :] if value == value]
     return unit.text(recent[-1]) if recent else "–"
 
@@ -203,7 +208,7 @@ def summary(title: str, unit: Unit, lines: Sequence[Line], span: Span, *, peak: 
 
 
 def rows_of(unit: Unit, lines: Sequence[Line], span: Span, start: int, *, peak: bool) -> list[dict[str, Any]]:
-    """Return the rows of a table, newest first."""
+    """Return the rows of the chart's table, newest first."""
     count = ROWS[span.name]
     found = []
     for row in range(count - 1, -1, -1):
@@ -220,7 +225,7 @@ def rows_of(unit: Unit, lines: Sequence[Line], span: Span, start: int, *, peak: 
 
 
 def decimal_step(least: float) -> float:
-    """Return 1, 2 or 5 times a power of ten, at least `least` and at least 1: messages are whole."""
+    """Return 1, 2 or 5 times a power of ten, at least `least`. It is at least 1, since messages are whole."""
     if least <= 1:
         return 1.0
     power = 10.0 ** math.floor(math.log10(least))
@@ -243,7 +248,7 @@ def byte_step(least: float) -> float:
 
 
 def latency_step(least: float) -> float:
-    """Return 1, 2 or 5 times a power of ten, at least `least` and at least a microsecond."""
+    """Return 1, 2 or 5 times a power of ten in seconds, at least `least` and at least a microsecond."""
     return decimal_step(least * 1e6) / 1e6
 
 

@@ -1,10 +1,12 @@
-"""Read-only pages about Kafka 0.7: brokers, topics and groups from ZooKeeper, with lag from the ends of the logs.
+"""Show Kafka 0.7's brokers, topics and groups on read-only pages, with the lag of the groups.
 
     ZooKeeper ─▶ brokers, partitions, members, owners, offsets ─┐
     brokers, by 0.7's protocol ─▶ start and end of each log ────┴▶ pages
 
-Offsets and lag are in bytes. The reads, time and rows of a page are limited, and a page that reaches a limit says so.
-Thread rule: any thread; the ZooKeeper client is shared, and created by the first page that needs it.
+Offsets and lag are in bytes. The number of reads, the time and the rows of a page are limited. A page that reaches a
+limit says so.
+
+Thread rule: any thread. All pages share one ZooKeeper client, which the first page creates.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ PART_S_MAX: Final = 10.0
 
 
 class EnoughRead(Exception):
-    """The page's read budget is used up."""
+    """Raised when a page has made as many reads as it may."""
 
 
 class Reads:
@@ -78,14 +80,14 @@ class Reads:
         return self._session.get_children_async(path, watch=watch)
 
     def take(self) -> None:
-        """Use one read of the budget. Raises EnoughRead."""
+        """Count one read. Raises EnoughRead if the page may make no more reads."""
         if self._left <= 0 or time.monotonic() > self._until:
             raise EnoughRead
         self._left -= 1
 
 
 class Classic:
-    """The pages about Kafka 0.7; see the module.
+    """The pages about Kafka 0.7.
 
     `servers` is `host:port,host:port/chroot`. Raises StartupError if it is invalid.
     """
@@ -97,7 +99,7 @@ class Classic:
         zookeeper.new_client(servers, SESSION_TIMEOUT_S).close()
 
     def close(self) -> None:
-        """End the session; a later page opens another one. Idempotent."""
+        """End the ZooKeeper session. A later page opens another session. Idempotent."""
         with self._lock:
             client, self._client = self._client, None
         if client is not None:
@@ -105,7 +107,7 @@ class Classic:
 
     @contextlib.contextmanager
     def _session(self) -> Iterator[KazooClient]:
-        """Return the ZooKeeper session. Raises AwayError if ZooKeeper does not respond."""
+        """Return the shared ZooKeeper session. Raises AwayError if ZooKeeper does not respond."""
         try:
             with self._lock:
                 if self._client is None:
@@ -125,7 +127,7 @@ class Classic:
     # --- pages --------------------------------------------------------------------------------------------------------
 
     def page(self, client: Client, request: Request) -> dict[str, Any]:
-        """Return the page with brokers, topics and groups."""
+        """Return the data of the page with all brokers, topics and groups."""
         del client
         sought = request.text("q").lower()
         with self._session() as session, Logs(nodes.brokers(session)) as logs:
@@ -200,7 +202,7 @@ class Classic:
 
 
 def fill(rows: list[Row], found: Iterable[Row], count_max: int) -> bool:
-    """Add items to `rows`, at most `count_max`; return whether all were added."""
+    """Append items to `rows`, at most `count_max` of them. Return whether all were appended."""
     try:
         for row in found:
             if len(rows) >= count_max:
@@ -212,20 +214,20 @@ def fill(rows: list[Row], found: Iterable[Row], count_max: int) -> bool:
 
 
 def taken(found: Iterable[Row]) -> list[Row]:
-    """Return the items read before the read budget is used up."""
+    """Return the items that could be read before EnoughRead was raised."""
     rows: list[Row] = []
     fill(rows, found, sys.maxsize)
     return rows
 
 
 def require_node_name(name: str) -> None:
-    """Raise NotFoundError if a name cannot be that of a ZooKeeper node."""
+    """Raise NotFoundError if the name cannot be the name of a ZooKeeper node."""
     if not name or "/" in name or name in {".", ".."} or "\0" in name:
         raise NotFoundError(f"{name!r} is not registered in ZooKeeper")
 
 
 def topic_row(session: Any, name: str) -> dict[str, Any]:
-    """Return a topic with its partitions per broker."""
+    """Return a topic as plain data, with the number of its partitions on each broker."""
     partitions = nodes.partitions(session, name)
     return {
         "name": name,
@@ -235,7 +237,7 @@ def topic_row(session: Any, name: str) -> dict[str, Any]:
 
 
 def group_rows(session: Any, names: Iterable[str], logs: Logs) -> Iterator[dict[str, Any]]:
-    """Return a row per group. After LAGS_MAX partitions, the other groups have no lag."""
+    """Yield a row for each group. A group has no lag if its partitions would exceed the page's limit, LAGS_MAX."""
     room = LAGS_MAX
     for name in names:
         paths = GroupPaths(name)
@@ -265,7 +267,7 @@ def readers_of(session: Any, topic: str, logs: Logs) -> Iterator[dict[str, Any]]
 
 
 def log_row(reads: Reads, logs: Logs, topic: str, partition: BrokerPartition) -> dict[str, Any]:
-    """Return a partition's log as its broker reports it."""
+    """Return a partition's log as plain data, from the broker's response."""
     reads.take()
     start = end = None
     failure = "" if partition.broker_id in logs.brokers else "its broker is not running"
@@ -297,18 +299,18 @@ def progress_row(row: PartitionProgress) -> dict[str, Any]:
 
 
 def lag_of(rows: list[PartitionProgress]) -> int | None:
-    """Return the sum of the known lags in bytes; None if none is known."""
+    """Return the sum of the known lags in bytes. None if no lag is known."""
     known = [row.lag for row in rows if row.lag is not None]
     return sum(known) if known else None
 
 
 def member_of(owner: str) -> str:
-    """Return the consumer id in an owner's thread id, which ends with the thread's number."""
+    """Return the consumer id in an owner's thread id, which is the consumer id with a number at its end."""
     return owner.rpartition("-")[0] or owner
 
 
 class Member(NamedTuple):
-    """A consumer, its subscription in words, and the existing topics that match it."""
+    """A consumer, with its subscription in words and the existing topics that match the subscription."""
 
     consumer_id: str
     reads: str
@@ -343,7 +345,7 @@ def subscription_text(found: Subscription) -> str:
 
 
 def is_served(client: Client, topic: str) -> bool:
-    """Return whether the topic is also served to current clients."""
+    """Return whether current clients can use the topic, too."""
     try:
         return topic in client.described([topic])
     except (KafkaError, ClientError):

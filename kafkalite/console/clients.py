@@ -1,7 +1,8 @@
-"""A pool of clients for requests: each has a client of the cluster and, if configured, one of the schema registry.
+"""Provide a pool of clients for requests: each has a cluster client and, if configured, a schema registry client.
 
-Clients are created on demand, at most one for each web worker. Thread rule: any thread; a client belongs to the thread
-that has taken it.
+Clients are created on demand, at most one for each web worker.
+
+Thread rule: any thread may take a client. The client belongs to this thread until the thread returns it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class PooledClients:
-    """A cluster client with an Avro decoder, which is None without a registry."""
+    """A cluster client, with an Avro decoder. The decoder is None without a registry."""
 
     def __init__(self, client: Client, registry: RegistryClient | None) -> None:
         self.client = client
@@ -31,14 +32,14 @@ class PooledClients:
             self.documents = Documents(registry)
 
     def close(self) -> None:
-        """Close the connections. The cluster client reconnects when it is used; the registry client is recreated."""
+        """Close the connections. Both clients connect again when they are used."""
         self.client.close()
         if self.registry is not None:
             self.registry.close()
 
 
 class Clients:
-    """The pool; see the module. Its clients get the settings of the client `first`."""
+    """The pool of clients. They get the settings of the client `first`."""
 
     def __init__(self, first: Client, open_registry: Callable[[], RegistryClient] | None = None) -> None:
         self._first = first
@@ -49,7 +50,7 @@ class Clients:
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[PooledClients]:
-        """Lend a client for one request. After a failure its connections are closed."""
+        """Lend a client to one request during a `with` block. If the block fails, close the client's connections."""
         with self._lock:
             seat = self._idle.pop() if self._idle else None
         if seat is None:

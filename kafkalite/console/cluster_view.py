@@ -1,8 +1,8 @@
-"""Everything in the console that uses samples of a cluster: the sampler, charts, and the pages with rates and lag.
+"""Provide the pages that use samples of a cluster, with rates, lag and charts.
 
     Reading(client) ─▶ routes: pages by path · names: functions for templates · start, stop: the sampler
 
-Thread rule: `start` and `stop` belong to one thread; pages belong to the thread that has their client.
+Thread rule: `start` and `stop` belong to one thread. Pages belong to the thread that has their client.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 
 class Reading:
-    """The sampler of a cluster and its pages; see the module.
+    """The sampler of a cluster, and the pages that use its samples.
 
-    `client` belongs to the sampler; `state` and `zookeeper` are those of ConsoleServer.
+    `client` belongs to the sampler. `state` and `zookeeper` are arguments of ConsoleServer.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Reading:
         return rows
 
     def names(self) -> dict[str, object]:
-        """Return the functions and values available to templates, by name."""
+        """Return the functions and values for templates, by name."""
         return {
             "topics_now": self._topics_now,
             "group_now": self._group_now,
@@ -130,7 +130,8 @@ class Reading:
         return ChartSet.of(self.sampler, window).topic(topic)
 
     def _nav(self) -> list[tuple[str, str, str]]:
-        """Return the sections of the console as (name, path, label), without those the cluster does not support."""
+        """Return the sections of the console as (name, path, label). Sections that the cluster does not support are
+        left out."""
         lacks = self.sampler.lacks
         return [
             ("home", "/", "Overview"),
@@ -149,7 +150,7 @@ class Reading:
 
 
 class Nav:
-    """The console's navigation, computed for each page."""
+    """The console's navigation, which each page computes."""
 
     def __init__(self, rows: Callable[[], list[tuple[str, str, str]]]) -> None:
         self._rows = rows

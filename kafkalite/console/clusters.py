@@ -12,7 +12,9 @@
 
     /c/live/topics ─▶ Mount ─▶ /topics in the application of the cluster "live"
 
-Cluster addresses come only from this file. Thread rule: any thread; objects are immutable.
+The addresses of clusters come only from this file, never from a request.
+
+Thread rule: any thread; objects are immutable.
 """
 
 from __future__ import annotations
@@ -54,12 +56,12 @@ class ClusterEntry(NamedTuple):
 
     @property
     def base(self) -> str:
-        """Return the path prefix of the cluster's pages, without a trailing slash."""
+        """The path prefix of the cluster's pages, without a slash at its end."""
         return f"/{CLUSTERS_PART}/{self.name}"
 
 
 def read_clusters(path: Path) -> list[ClusterEntry]:
-    """Read the file. Raises StartupError, which describes what is wrong."""
+    """Read the file. Raises StartupError with a description of the fault."""
     try:
         return entries_of(tomllib.loads(path.read_text(encoding="utf-8")), path.parent)
     except (OSError, ValueError) as error:
@@ -67,7 +69,7 @@ def read_clusters(path: Path) -> list[ClusterEntry]:
 
 
 def entries_of(document: dict[str, Any], directory: Path) -> list[ClusterEntry]:
-    """Return the entries of the tables. Raises ValueError if the file contains anything else."""
+    """Return the entries of the file's tables. Raises ValueError if the file contains anything else."""
     rows = document.get("cluster", [])
     if document.keys() - {"cluster"} or not isinstance(rows, list) or not 0 < len(rows) <= CLUSTERS_MAX:
         raise ValueError(f"the file must have 1 to {CLUSTERS_MAX} [[cluster]] tables and nothing else")
@@ -99,18 +101,18 @@ def entry_of(row: Any, directory: Path) -> ClusterEntry:
 
 
 def based(source: str, base: str) -> str:
-    """Prefix the links in a template with `base`; templates are written for a single cluster at /."""
+    """Prefix the links in a template with `base`. (Templates are written for a single cluster at /.)"""
     return _ADDRESS.sub(rf"\g<1>{base}/", source)
 
 
 class Mount:
-    """The WSGI application that serves all clusters; see the module.
+    """The WSGI application that serves all clusters.
 
-    A GET request without a cluster in its path is redirected to the first cluster; a change is refused.
+    A GET request without a cluster in its path is redirected to the first cluster. Such a change is refused.
     """
 
     def __init__(self, applications: Mapping[str, WSGI]) -> None:
-        """`applications` maps path prefixes to applications."""
+        """`applications` maps the path prefix of each cluster to its application."""
         self._applications = dict(applications)
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., object]) -> Iterable[bytes]:

@@ -1,11 +1,11 @@
-"""The roles of console users, and the check whether a user may view a page or make a change.
+"""Define the roles of console users, and check whether a user may view a page or make a change.
 
     viewer    reads
     operator  works with records: produces, redrives dead letters, resets a group's offsets
     admin     creates, alters and deletes topics and groups
 
 Without sign-in, which is possible only on loopback addresses, the user is an admin. If the console allows no changes,
-every user is limited to reading. Changes that a user may not make are neither shown nor served.
+every user may only read. Changes that a user may not make are neither shown nor served.
 
 Thread rule: immutable values.
 """
@@ -34,7 +34,7 @@ class Access(NamedTuple):
     """Whether this console allows changes."""
 
     def may(self, role: Role) -> bool:
-        """Return whether the user has this role. Roles above viewer also need a console that allows changes."""
+        """Return whether the user has this role. A role above viewer also requires a console that allows changes."""
         return role <= Role.VIEWER or (self.writes and role <= self.role)
 
     def require(self, role: Role) -> None:
@@ -57,7 +57,7 @@ def access_of(environ: Mapping[str, Any], *, writes: bool) -> Access:
 def require_own(environ: Mapping[str, Any]) -> None:
     """Raise ForbiddenError if a change may come from a page of another site.
 
-    A change must come from a page of this console, or from a program that sends the header.
+    A browser must send the header Sec-Fetch-Site or Origin of this console. A program may send either, too.
     """
     if not is_own(environ):
         raise ForbiddenError(

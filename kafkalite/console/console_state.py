@@ -1,4 +1,4 @@
-"""State shared by the actions of one console: jobs, audit, sent records, and the limit of waiting live tails.
+"""Store the state that the actions of one console share: jobs, audit, sent records, and a limit of waiting live tails.
 
 Thread rule: any thread.
 """
@@ -32,7 +32,7 @@ class Sent(NamedTuple):
 
 
 class ConsoleState:
-    """The state shared by actions; see the module."""
+    """The state that the actions of one console share."""
 
     def __init__(self, clients: Clients, audit: Audit) -> None:
         self.audit = audit

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def topics_of_failures(topics: Iterable[str], *, group: str = "", topic: str = "") -> list[str]:
-    """Return the retry and dead-letter topics of a group, or of a topic in any group, by name."""
+    """Return the retry and dead-letter topics whose names contain a group, or a topic in any group."""
     found = []
     for name in topics:
         kind, _, rest = name.partition(".")
@@ -31,7 +31,7 @@ def topics_of_failures(topics: Iterable[str], *, group: str = "", topic: str = "
 
 
 def subjects_of(registry: RegistryClient | None, topic: str) -> list[str] | None:
-    """Return the registry's subjects of a topic; None without a registry or if it does not respond."""
+    """Return the subjects of a topic in the registry. None without a registry, or if it does not respond."""
     if registry is None:
         return None
     try:

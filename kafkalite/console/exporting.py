@@ -2,9 +2,9 @@
 
     records ─▶ masked ─▶ rows ─▶ a writer ─▶ the job's file, with a limited number of records and bytes
 
-Keys and values are text if they are UTF-8, JSON decoded from Avro if a registry knows the schema, else base64. A column
-contains the name of the format. Spreadsheets treat a cell that begins with = + - @ as a formula. In CSV such cells
-begin with an apostrophe.
+Keys and values are text if they are UTF-8, JSON decoded from Avro if a registry has the schema, and base64 otherwise. A
+column contains the name of the format. In CSV, a cell that begins with = + - @ gets an apostrophe before it, since
+spreadsheets would treat the cell as a formula.
 
 Thread rule: functions belong to the thread that has the client.
 """
@@ -67,7 +67,7 @@ def export_page(client: Client, request: ActionRequest) -> dict[str, Any]:
 
 
 def export_action(client: Client, request: ActionRequest) -> dict[str, Any] | Done:
-    """Start the export job, or return the form with the error."""
+    """Start the job that exports the records. If the form is invalid, return it with the error."""
     try:
         return started(client, request)
     except (BadRequestError, BusyError) as error:
@@ -104,7 +104,7 @@ def started(client: Client, request: ActionRequest) -> Done:
 
 
 def ranges_of(client: Client, request: ActionRequest, name: str) -> dict[TopicPartition, tuple[int, int]]:
-    """Return the current start and end offset of each partition to export."""
+    """Return partition → its current start and end offset, for the partitions to export."""
     topic = client.topic(name)
     keys = [TopicPartition(name, row.partition) for row in topic.partitions if row.leader >= 0]
     if request.text("partition"):
@@ -120,7 +120,7 @@ def ranges_of(client: Client, request: ActionRequest, name: str) -> dict[TopicPa
 
 
 def window_of(request: ActionRequest) -> range | None:
-    """Return the time window in ms since 1970; None for all records, including those without a timestamp."""
+    """Return the time window in ms since 1970. None exports all records, also those without a timestamp."""
     since = time_of(request.text("value")) if request.text("from") == "time" else None
     until = time_of(request.text("until")) if request.text("until") else None
     return None if since is None and until is None else range(since or 0, TIME_MAX_MS + 1 if until is None else until)
@@ -129,7 +129,7 @@ def window_of(request: ActionRequest) -> range | None:
 def portions(
     client: Client, ranges: dict[TopicPartition, tuple[int, int]], masks: Masks, window: range | None
 ) -> Iterator[list[tuple[TopicPartition, Record]]]:
-    """Yield masked records per partition, in portions of PORTION records or about PORTION_SIZE bytes read."""
+    """Yield masked records by partition, in portions of PORTION records or about PORTION_SIZE bytes."""
     for key, (start, end) in ranges.items():
         portion: list[tuple[TopicPartition, Record]] = []
         looked = size = 0
@@ -155,7 +155,7 @@ class Writer(Protocol):
 
 
 def writer_of(kind: str, path: Path) -> AbstractContextManager[Writer]:
-    """Open a writer; the file is complete when the context ends."""
+    """Open a writer during a `with` block. The file is complete at the end of the block."""
     if kind == "parquet":
         return parquet_file(path)
     return csv_file(path) if kind == "csv" else ndjson_file(path)
@@ -193,7 +193,7 @@ class ParquetFileWriter:
 
 
 def cell_of(value: Any) -> Any:
-    """Return a CSV cell that spreadsheets do not treat as a formula."""
+    """Return the text of a CSV cell, such that spreadsheets do not treat it as a formula."""
     text = json.dumps(value) if isinstance(value, list) else value
     if isinstance(text, str) and FORMULA.match(text):
         return f"'{text}"

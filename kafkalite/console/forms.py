@@ -3,7 +3,7 @@
     application/x-www-form-urlencoded  a=1&a=2&b=3      line ends of browsers (CR LF) become LF
     application/json                   {"a": ["1", "2"], "b": 3}
 
-Thread rule: functions are pure, except for reading the body.
+Thread rule: the thread of the request. All functions except `body_pairs` and `body_of` are pure.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FORM_FIELDS_MAX: Final = 700
 
 
 def body_pairs(environ: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the fields of a request body as (name, value) pairs in order. Raises BadRequestError."""
+    """Return the fields of a request's body as (name, value), in order. Raises BadRequestError."""
     kind = str(environ.get("CONTENT_TYPE", "")).partition(";")[0].strip().lower()
     raw = body_of(environ)
     if kind == "application/x-www-form-urlencoded":
@@ -50,7 +50,7 @@ def body_of(environ: Mapping[str, Any]) -> bytes:
 
 
 def is_whole(raw: bytes, document: Any) -> bool:
-    """Return whether all strings can be encoded as UTF-8; JSON escapes may contain half of a surrogate pair."""
+    """Return whether all strings can be encoded as UTF-8. Half of a surrogate pair, which JSON allows, cannot."""
     if b"\\u" not in raw:
         return True
     try:
@@ -61,7 +61,7 @@ def is_whole(raw: bytes, document: Any) -> bool:
 
 
 def json_pairs(raw: bytes) -> list[tuple[str, str]]:
-    """Return the (name, value) pairs of a JSON object with strings, numbers, booleans, or lists of these as values."""
+    """Return the (name, value) pairs of a JSON object. A value is a string, number or boolean, or a list of these."""
     try:
         document: Any = json.loads(raw)
     except (ValueError, RecursionError):

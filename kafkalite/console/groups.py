@@ -1,4 +1,4 @@
-"""Pages about consumer groups: the list with lag, and one group with its members and partitions.
+"""Show consumer groups: the list with lag, and one group with its members and partitions.
 
 Thread rule: functions belong to the thread that has the client.
 """
@@ -20,7 +20,7 @@ PAGE_SIZE: Final = 100
 
 
 def groups_page(client: Client, request: Request) -> dict[str, Any]:
-    """Return the list of groups whose names contain a text, with their lag."""
+    """Return the data of the list of groups whose names contain a text, with their lag."""
     sought, page = request.text("q"), request.number("page", 1, 1, 10**6)
     listed = [row.group_id for row in client.groups.list() if sought.lower() in row.group_id.lower()]
     shown = client.groups.progress(frozenset(listed[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]))
@@ -48,7 +48,7 @@ def groups_page(client: Client, request: Request) -> dict[str, Any]:
 
 
 def ends_of(client: Client, keys: set[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return end offsets of the partitions that exist and have a leader."""
+    """Return the end offsets of those partitions that exist and have a leader."""
     topics = client.described({key.topic for key in keys})
     led = {
         TopicPartition(name, row.partition)
@@ -63,7 +63,7 @@ def ends_of(client: Client, keys: set[TopicPartition]) -> dict[TopicPartition, i
 
 
 def group_page(client: Client, request: Request) -> dict[str, Any]:
-    """Return the page of one group."""
+    """Return the data of the page about one group."""
     group = client.groups.describe(request.values[0])
     rows = [
         {

@@ -1,7 +1,8 @@
-"""The first page: health, throughput, groups with problems, dead letters of the last day, search.
+"""Show the first page: health, throughput, groups with problems, dead letters of the last day, and a search for names.
 
-Everything except dead letters comes from the last sample, so the page does not wait for the cluster. Thread rule:
-functions belong to the thread that has the client.
+All data except the dead letters comes from the last sample, so the page does not wait for the cluster.
+
+Thread rule: functions belong to the thread that has the client.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ FOUND_MAX: Final = 20
 
 
 class Home:
-    """The first page and the search for names; see the module."""
+    """The first page, and the search for names of topics and groups."""
 
     def __init__(self, sampler: Sampler) -> None:
         self._sampler = sampler
@@ -52,7 +53,7 @@ class Home:
         }
 
     def search_page(self, client: Client, request: Request) -> dict[str, Any]:
-        """Return the topics and groups whose names contain a text. Names that begin with it come first."""
+        """Return the topics and groups whose names contain a text. Names that begin with the text come first."""
         del client
         sought = request.text("q")
         sample = self._sampler.latest
@@ -70,7 +71,7 @@ class Home:
 
 
 def health(sample: Sample) -> dict[str, Any]:
-    """Return the numbers of brokers, topics and other objects, and of their problems."""
+    """Return the numbers of brokers, topics and other objects, and the numbers of their problems."""
     topics = sample.topics.values()
     sizes = [topic.size for topic in topics if topic.size is not None]
     return {
@@ -87,7 +88,7 @@ def health(sample: Sample) -> dict[str, Any]:
 
 
 def in_trouble(sample: Sample) -> list[GroupNow]:
-    """Return the groups with problems, the worst first."""
+    """Return the groups with problems, worst first."""
     found = [group for group in sample.groups.values() if group.trouble]
     return sorted(found, key=lambda group: (TROUBLES.index(group.trouble), -(group.lag or 0), group.group))
 
@@ -108,9 +109,9 @@ def group_row(group: GroupNow) -> dict[str, Any]:
 
 
 def letters_since(client: Client, routed: RoutedTopics, sample: Sample, since_ms: int) -> list[dict[str, Any]]:
-    """Return the dead-letter topics with the number of letters since a time that are still dead.
+    """Return the dead-letter topics, with the number of open letters that were written after a time.
 
-    Without authorization there are no counts.
+    Without authorization there are no numbers.
     """
     owners = routed.find(client, sample.topics)
     names = [name for name in sample.topics if name in owners or is_dead_letter_topic(name)][:LETTER_TOPICS_MAX]

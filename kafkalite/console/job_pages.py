@@ -1,4 +1,4 @@
-"""Pages about jobs: the list, one job, the download of its file, and its cancellation.
+"""Show jobs: the list, one job, the download of its file, and its cancellation.
 
 Thread rule: any thread.
 """
@@ -30,7 +30,7 @@ def job_page(client: Client, request: ActionRequest) -> dict[str, Any]:
 
 
 def cancel_action(client: Client, request: ActionRequest) -> Done:
-    """Cancel a job; only its user or an operator may."""
+    """Cancel a job. Only the user who started it and operators may do this."""
     del client
     job = request.bench.desk.jobs.find(request.values[0])
     if job.who != request.bench.access.name:
@@ -40,7 +40,7 @@ def cancel_action(client: Client, request: ActionRequest) -> Done:
 
 
 def job_file_page(client: Client, request: ActionRequest) -> Download:
-    """Return the job's file. Raises NotFoundError if the file is not complete or was deleted for newer ones."""
+    """Return the file of a job. Raises NotFoundError if the file is not complete, or was deleted for newer files."""
     del client
     job = request.bench.desk.jobs.find(request.values[0])
     if job.state != "done" or not job.file_name or not job.path.exists():

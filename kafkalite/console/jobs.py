@@ -2,10 +2,10 @@
 
     start ─▶ running ─▶ done │ failed │ cancelled          its page exists from the start until some time after the end
 
-The number of running and of stored jobs is limited. A job's file is deleted with the job. Stopping the console cancels
-all jobs.
+The numbers of running jobs and of stored jobs are limited. The file of a job is deleted with the job. When the console
+stops, it cancels all jobs.
 
-Thread rule: any thread; a job runs on its own thread, with its own client.
+Thread rule: any thread. A job runs on its own thread, with its own client.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ JOIN_S: Final = 10.0
 
 
 class Cancelled(Exception):
-    """The job was cancelled."""
+    """Raised in a job after it was cancelled."""
 
 
 class Job:
@@ -96,7 +96,7 @@ class Job:
 
 
 def require_room() -> None:
-    """Raise StartupError if there is no directory for the files of jobs."""
+    """Raise StartupError if no directory can be created for the files of jobs."""
     try:
         tempfile.gettempdir()
     except OSError as error:
@@ -104,7 +104,7 @@ def require_room() -> None:
 
 
 class Jobs:
-    """The jobs of a console; see the module."""
+    """All jobs of a console, running and ended ones."""
 
     def __init__(self, clients: Clients, audit: Audit) -> None:
         self._clients = clients
@@ -116,7 +116,7 @@ class Jobs:
         self._closed = False
 
     def start(self, kind: str, title: str, deed: AuditEntry, work: Work) -> Job:
-        """Start a job. Raises BusyError at the limit of running jobs."""
+        """Start a job. Raises BusyError if as many jobs are running as may."""
         with self._lock:
             if self._closed:
                 raise BusyError("the console is shutting down")
@@ -179,7 +179,7 @@ class Jobs:
             return list(reversed(self._jobs.values()))
 
     def find(self, job_id: str) -> Job:
-        """Return a job by its id. Raises NotFoundError."""
+        """Return the job with an id. Raises NotFoundError."""
         with self._lock:
             job = self._jobs.get(job_id)
         if job is None:
@@ -187,7 +187,7 @@ class Jobs:
         return job
 
     def close(self) -> None:
-        """Cancel all jobs and wait a while for them."""
+        """Cancel all jobs, and wait a while for their end."""
         with self._lock:
             self._closed = True
             for job in self._jobs.values():

@@ -2,11 +2,11 @@
 
     /metrics of each broker ─▶ bucket counts, summed ─▶ minus those of the last scrape ─▶ p50 and p99, for the rings
 
-Buckets of kafkalite's histograms can be summed over brokers. Apache Kafka's metrics (by Prometheus's JMX exporter,
-names in lower case) have only quantiles, of which the maximum over the brokers is used. A restarted broker counts from
-0 and is left out until its next scrape. A broker that cannot be read is skipped for a while.
+The buckets of kafkalite's histograms are summed over all brokers. Apache Kafka's metrics (by Prometheus's JMX exporter,
+with names in lower case) have only quantiles; the maximum over the brokers is used. A restarted broker counts from 0
+and is left out until its next scrape. A broker that cannot be read is skipped for a while.
 
-Thread rule: a Latencies object belongs to one thread; any thread may read `failures`.
+Thread rule: a Latencies object belongs to one thread. Any thread may read `failures`.
 """
 
 from __future__ import annotations
@@ -50,14 +50,15 @@ Histogram = dict[float, float]
 
 
 class Told(NamedTuple):
-    """The result of scraping one broker: histograms by request, or quantiles in seconds if there are no histograms."""
+    """The result of scraping one broker: request → histogram, and for brokers without histograms quantiles in
+    seconds."""
 
     histograms: Mapping[str, Histogram]
     quantiles: Mapping[tuple[str, str], float]
 
 
 class _Source:
-    """One scraped address and its last result."""
+    """A scraped address, with its last result."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -66,9 +67,9 @@ class _Source:
 
 
 class Latencies:
-    """Scrapes latencies of brokers; see the module.
+    """Scrapes the latencies of brokers.
 
-    `urls` are http://HOST:PORT, with or without /metrics. Raises StartupError for an invalid one.
+    `urls` are http://HOST:PORT, with or without /metrics. Raises StartupError for an invalid URL.
     """
 
     def __init__(self, urls: Iterable[str], token: str | None = None) -> None:
@@ -78,7 +79,8 @@ class Latencies:
         """Error of each address that could not be read."""
 
     def values(self) -> Iterator[Value]:
-        """Return the quantiles since the last call; empty on the first call, without unused requests."""
+        """Yield the quantiles since the last call. The first call yields none, and requests that were not used have
+        none."""
         added: dict[str, Histogram] = defaultdict(lambda: defaultdict(float))
         greatest: dict[tuple[str, str], float] = {}
         for source in self._sources:
@@ -106,7 +108,7 @@ class Latencies:
                 yield Value((f"latency-{what}", name), value, WEIGHT)
 
     def _read(self, source: _Source) -> Told | None:
-        """Scrape an address; None if it is not due or fails."""
+        """Scrape an address. None if its next scrape is not due, or if the scrape fails."""
         began = time.monotonic()
         if began < source.not_before:
             return None
@@ -127,13 +129,13 @@ class Latencies:
         return told
 
     def _leave_out(self, source: _Source, why: str, now: float) -> None:
-        """Skip an address for a while, and discard its last counts, which are too old by then."""
+        """Skip an address for a while, and discard its last counts, which will be too old by then."""
         self.failures[source.url] = why
         source.last, source.not_before = None, now + AWAY_S
 
 
 def address_of(url: str) -> str:
-    """Return the URL with /metrics at its end. Raises StartupError."""
+    """Return the URL with /metrics at its end. Raises StartupError if the URL is invalid."""
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
         raise StartupError(f"--metrics-url {url[:80]}: expected a URL of the form http://HOST:PORT")
@@ -164,10 +166,10 @@ def parse(raw: bytes) -> Told:
 
 
 def quantile(histogram: Mapping[float, float], share: float) -> float | None:
-    """Return the value below which a share of the counts lies; None without counts.
+    """Return the value below which the share `share` of the counts lies; None without counts.
 
-    As in Prometheus's histogram_quantile, values are assumed to be spread evenly within a bucket, and values above the
-    last bound are assumed to equal it.
+    As in Prometheus's histogram_quantile, the values in a bucket count as evenly spread. Values above the last bound
+    count as equal to it.
     """
     bounds: Sequence[float] = sorted(histogram)
     total = histogram[bounds[-1]] if bounds else 0

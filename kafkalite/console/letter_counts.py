@@ -1,7 +1,7 @@
-"""Count the dead letters of topics: exactly, by reading topics and ledgers, or an upper bound if that takes too long.
+"""Count the dead letters of topics: exactly by reading topics and ledgers, or as an upper bound if that takes too long.
 
-Letters that were resolved, redriven or processed, resolve markers and transaction markers are not counted. The upper
-bound is the difference of start and end offset. It is also used for topics that may not be read.
+A letter is not counted after it was resolved, redriven or processed. Markers are not counted either. The upper bound is
+the difference of start and end offset. It is also used for topics that the client may not read.
 
 Thread rule: functions belong to the thread that has the client.
 """
@@ -33,14 +33,14 @@ SUFFIXES: Final = ("-dlt", ".dlt", "-dlq", ".dlq", "_dlt", "_dlq")
 
 
 class LetterCount(NamedTuple):
-    """The number of dead letters of a topic, exact or an upper bound; None if a partition has no leader."""
+    """The number of dead letters of a topic, or an upper bound if not `exact`. None if a partition has no leader."""
 
     letters: int | None
     exact: bool
 
 
 def is_dead_letter_topic(name: str) -> bool:
-    """Return whether a name has the form of a dead-letter topic of kafkalite, share groups or Spring."""
+    """Return whether a topic has the name of a dead-letter topic of kafkalite, share groups or Spring."""
     return name.startswith(f"{DEAD}.") or name.lower().endswith(SUFFIXES)
 
 
@@ -50,9 +50,9 @@ def count_letters(
     since_ms: int = 0,
     owners: Mapping[str, str] | None = None,
 ) -> dict[str, LetterCount]:
-    """Count the dead letters of each topic that the broker stored since a time.
+    """Return topic → number of dead letters that the broker stored after a time.
 
-    `owners` are the groups of topics whose names do not contain the group. Raises KafkaError, ClientError.
+    `owners` has the groups of topics whose names do not contain the group. Raises KafkaError, ClientError.
     """
     parts = {topic.name: topic.partitions for topic in topics}
     led = {name: [row.partition for row in rows if row.leader >= 0] for name, rows in parts.items()}
@@ -78,7 +78,7 @@ def _count_exactly(
     since_ms: int,
     owners: Mapping[str, str],
 ) -> None:
-    """Replace upper bounds with exact counts, small topics first, until a page's read limit is reached."""
+    """Replace upper bounds by exact counts, small topics first, until the limit of reads for a page is reached."""
     bounds = {name: row.letters for name, row in found.items() if row.letters and not row.exact}
     wanted = {name: [owners[name]] if name in owners else groups_of(name) for name in bounds}
     lengths = _ledgers(client, {group for groups in wanted.values() for group in groups})
@@ -101,14 +101,14 @@ def _count_exactly(
 def groups_of(topic: str) -> list[str]:
     """Return the groups that the name of a dead-letter topic may contain: a and a.b for dlq.a.b.c.
 
-    There are none for topic names of other products.
+    A topic name of another product contains none.
     """
     first, *parts = topic.split(".")
     return [".".join(parts[:count]) for count in range(1, len(parts))] if first == DEAD else []
 
 
 def _ledgers(client: Client, names: Iterable[str]) -> dict[str, int]:
-    """Return the groups that have a ledger, with the number of offsets in the ledger."""
+    """Return group → number of offsets in its ledger, for the groups that have a ledger."""
     groups = {ledger_name(group): group for group in names}
     keys = [TopicPartition(name, 0) for name in client.described(groups)]
     starts = client.list_offsets(dict.fromkeys(keys, OFFSET_EARLIEST))

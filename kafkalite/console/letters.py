@@ -1,4 +1,4 @@
-"""Pages about dead letters: the dead-letter topics, and the letters of a topic with their errors.
+"""Show dead letters: the dead-letter topics, and the letters of a topic with their errors.
 
 Thread rule: functions belong to the thread that has the client.
 """
@@ -30,7 +30,7 @@ SCANNED_MAX: Final = 20_000
 
 
 def letters_page(client: Client, request: Request) -> dict[str, Any]:
-    """Return the dead-letter topics, found by their names (kafkalite, share groups, Spring) or in policies."""
+    """Return the dead-letter topics. They are found by their names (kafkalite, share groups, Spring) or in policies."""
     names = request.topics(client)
     owners = request.routed.find(client, names)
     known = client.described(name for name in names if name in owners or is_dead_letter_topic(name))
@@ -47,7 +47,7 @@ def letters_page(client: Client, request: Request) -> dict[str, Any]:
 
 
 def letter_topic_page(client: Client, request: Request) -> dict[str, Any]:
-    """Return the letters of a topic; resolved letters only on request."""
+    """Return the letters of a topic. Resolved letters are included only on request."""
     topic = request.values[0]
     require_few(client, topic)
     group = group_of(client, request, topic)
@@ -101,7 +101,7 @@ def letter_topic_page(client: Client, request: Request) -> dict[str, Any]:
 
 
 def require_few(client: Client, topic: str) -> None:
-    """Raise BadRequestError if a topic has too many letters for a page."""
+    """Raise BadRequestError if a topic has too many letters for one page."""
     count = counted(client, [client.topic(topic)])[topic]["records"]
     if count is None or count > SCANNED_MAX:
         raise BadRequestError(
@@ -111,7 +111,7 @@ def require_few(client: Client, topic: str) -> None:
 
 
 def masked_letter(request: Request, topic: str, entry: Entry) -> tuple[Record, Reason]:
-    """Return a letter with masks applied, and the reason from its masked headers."""
+    """Return (the letter after masking, the reason in its masked headers)."""
     message = entry.message
     record = request.masks.masked(
         topic, Record(message.offset, message.timestamp, message.key, message.value, message.headers)
@@ -121,7 +121,8 @@ def masked_letter(request: Request, topic: str, entry: Entry) -> tuple[Record, R
 
 
 def group_of(client: Client, request: Request, topic: str) -> str:
-    """Return the group in a topic's name (billing in dlq.billing.orders) or whose policy uses it; "" if none."""
+    """Return the group of a topic, from its name (billing in dlq.billing.orders) or from a policy; "" if there is
+    none."""
     parts = topic.split(".", 2)
     if len(parts) == 3 and parts[0] == DEAD:
         return parts[1]

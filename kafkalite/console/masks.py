@@ -7,8 +7,8 @@
     pattern = "[0-9]{13,19}"           # anywhere in key, value and headers
     key = true                         # all of the key
 
-If a mask cannot be applied, the whole value is hidden: a value that is not JSON if the mask has paths, and a value that
-is not text if the mask has a pattern.
+If a mask cannot be applied, the whole value is hidden. This happens to a value that is not JSON if the mask has paths,
+and to a value that is not text if the mask has a pattern.
 
 Thread rule: immutable.
 """
@@ -36,7 +36,7 @@ KEYS: Final[dict[str, type]] = {"topics": str, "headers": list, "paths": list, "
 
 
 class Mask(NamedTuple):
-    """One table of the file: topics, and what to hide in their records."""
+    """One table of the file: topics, and the parts of their records to hide."""
 
     topics: tuple[Any, ...]
     headers: frozenset[str]
@@ -46,14 +46,14 @@ class Mask(NamedTuple):
 
 
 class Masks:
-    """All masks; see the module."""
+    """All masks of the file."""
 
     def __init__(self, masks: tuple[Mask, ...] = ()) -> None:
         self._masks = masks
 
     @classmethod
     def from_file(cls, path: Path) -> Masks:
-        """Read the file. Raises StartupError, which describes what is wrong."""
+        """Read the file. Raises StartupError with a description of the fault."""
         try:
             document = tomllib.loads(path.read_text(encoding="utf-8"))
             return cls(tuple(mask_of(row) for row in tables_of(document)))
@@ -65,7 +65,7 @@ class Masks:
         return any(expression.fullmatch(topic) for mask in self._masks for expression in mask.topics)
 
     def masked(self, topic: str, record: Record) -> Record:
-        """Return the masked record; the same object if nothing is masked."""
+        """Return the masked record. If nothing is masked, return the record itself."""
         for mask in self._masks:
             if any(expression.fullmatch(topic) for expression in mask.topics):
                 record = applied(mask, record)
@@ -109,7 +109,7 @@ def applied(mask: Mask, record: Record) -> Record:
 
 
 def without(mask: Mask, raw: bytes | None) -> bytes | None:
-    """Mask the parts of a key, value or header that match the pattern."""
+    """Mask those parts of a key, value or header that match the pattern."""
     if raw is None or mask.pattern is None:
         return raw
     try:

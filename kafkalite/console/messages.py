@@ -1,6 +1,8 @@
-"""Pages about messages: the records of a topic from a position on, and a single record.
+"""Show messages: the records of a topic from a position on, and a single record.
 
-Records are masked before they are searched or shown. Thread rule: functions belong to the thread that has the client.
+Records are masked before they are searched or shown.
+
+Thread rule: functions belong to the thread that has the client.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ KINDS: Final = ("auto", "text", "json", "hex", "avro")
 
 
 def messages_page(client: Client, request: Request) -> dict[str, Any]:
-    """Return records of a topic or partition: newest, oldest, or from an offset or time."""
+    """Return records of a topic or partition: the newest, the oldest, or those from an offset or time on."""
     name = request.values[0]
     topic = client.topic(name)
     count = request.number("count", COUNT_DEFAULT, 1, COUNT_MAX)
@@ -85,7 +87,7 @@ def messages_page(client: Client, request: Request) -> dict[str, Any]:
 
 
 def older_link(request: Request, rows: list[dict[str, Any]], first: int) -> str:
-    """Return the query of the page with older records; "" if there is none."""
+    """Return the query of the page with the next older records; "" if there are none."""
     if not rows:
         return ""
     lowest = min(row["offset"] for row in rows)
@@ -121,7 +123,7 @@ def begin_offsets(
 
 
 def time_of(text: str) -> int:
-    """Parse a time to ms since 1970, as kafkalite.base.times does. Raises BadRequestError."""
+    """Parse a time into ms since 1970, as kafkalite.base.times does. Raises BadRequestError."""
     try:
         return time_ms(text, time.time_ns() // 1_000_000)
     except ValueError as error:
@@ -129,13 +131,13 @@ def time_of(text: str) -> int:
 
 
 class Damage:
-    """Collects the unreadable offsets that are found while a page is built."""
+    """Collects the damaged offsets that a page could not read."""
 
     def __init__(self) -> None:
         self._ranges: dict[TopicPartition, list[tuple[int, int]]] = {}
 
     def end_of(self, client: Client, key: TopicPartition, offset: int, end: int) -> int:
-        """Return the first readable offset after this damaged one; at most `end`."""
+        """Return the first readable offset after a damaged offset, but at most `end`."""
         ranges = self._ranges.setdefault(key, [])
         for first, following in ranges:
             if first <= offset < following:
@@ -145,7 +147,7 @@ class Damage:
         return following
 
     def rows(self) -> list[dict[str, int]]:
-        """Return the damaged ranges for a page, in order and without overlaps."""
+        """Return the damaged ranges of offsets, in order and without overlaps."""
         rows: list[dict[str, int]] = []
         for key, ranges in sorted(self._ranges.items()):
             reached = -1
@@ -161,7 +163,7 @@ class Damage:
 def newest(
     client: Client, request: Request, key: TopicPartition, first: int, end: int, count: int, damage: Damage
 ) -> list[dict[str, Any]]:
-    """Return the last `count` records before `end` as table rows, with at most `count` in memory at a time."""
+    """Return the last `count` records before the offset `end`, as table rows. At most `count` records are in memory."""
     length = count
     rows: deque[dict[str, Any]] = deque()
     for _ in range(LOOKS_MAX):
@@ -176,9 +178,9 @@ def newest(
 def oldest(
     client: Client, key: TopicPartition, start: int, end: int, count: int, damage: Damage | None = None
 ) -> Iterator[tuple[TopicPartition, Record]]:
-    """Return the first `count` records from `start` to before `end`.
+    """Return the first `count` records from the offset `start` up to, but not including, `end`.
 
-    Raises CorruptMessage if there is no `damage` to record it.
+    Damaged records are recorded in `damage`. Without `damage`, CorruptMessage is raised.
     """
     left = count
     while start < end:
@@ -222,7 +224,7 @@ def line(request: Request, key: TopicPartition, record: Record) -> dict[str, Any
 
 
 def message_page(client: Client, request: Request) -> dict[str, Any]:
-    """Return the page of one record, with its whole key, value and headers."""
+    """Return the data of the page about one record, with its whole key, value and headers."""
     topic, number, offset = request.values[0], whole(request.values[1], "partition"), whole(request.values[2], "offset")
     kind = request.choice("as", KINDS)
     key = TopicPartition(topic, number)
@@ -255,7 +257,7 @@ def size_of(record: Record) -> int:
 
 
 def value_of(request: Request, raw: bytes | None, kind: str) -> Shown:
-    """Render a value: decoded from Avro if a registry knows the schema, else as `rendering.shown` does."""
+    """Render a value: as JSON decoded from Avro if a registry has the schema, otherwise as `rendering.shown` does."""
     if raw is not None and raw[:1] == b"\0" and kind in {"auto", "avro"} and request.documents is not None:
         try:
             documents, failed = request.documents.decode(BytesColumn.from_items([raw]))

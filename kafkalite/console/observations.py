@@ -1,9 +1,9 @@
-"""Compute rates, lag in messages and time, and groups with problems from successive samples of a cluster.
+"""Compute rates, lags and problems of groups from successive samples of a cluster.
 
     Look (topics, end offsets, committed offsets, bytes) ─▶ Observer ─▶ Sample, for pages; values, for the rings
 
-There is no clock: each sample contains its time in ms since 1970. A count that decreases means a restart and yields no
-rate.
+The module reads no clock: each sample contains its time in ms since 1970. A count that decreases means a restart, and
+gives no rate.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ TROUBLES: Final = ("stopped", "no consumers", "rising", "rebalancing", "")
 
 
 class Look(NamedTuple):
-    """The raw data of one sample. `sizes` are the bytes of leader replicas; None if not requested or not authorized."""
+    """The raw data of one sample. `sizes` has the bytes of leader replicas; None if they were not requested or not
+    authorized."""
 
     time_ms: int
     topics: Mapping[str, TopicDescription]
@@ -45,7 +46,7 @@ class Look(NamedTuple):
 
 
 class TopicNow(NamedTuple):
-    """A topic in a sample. `rate` is in messages per second over the last minute; None until it is known."""
+    """A topic in a sample. `rate` is in messages per second over the last minute, or None if it is not known yet."""
 
     name: str
     id: str
@@ -61,7 +62,7 @@ class TopicNow(NamedTuple):
 class Reading(NamedTuple):
     """A group's progress in one topic.
 
-    `age_ms` is the age of the oldest unread record, or a lower bound if not `exact`.
+    `age_ms` is the age of the oldest unread record. If not `exact`, it is a lower bound.
     """
 
     topic: str
@@ -75,7 +76,7 @@ class Reading(NamedTuple):
 class GroupNow(NamedTuple):
     """A group in a sample. `lag` is None if its offsets may not be read.
 
-    `trouble` is one of TROUBLES, and `trend` the change of the lag in messages per second.
+    `trouble` is one of TROUBLES. `trend` is the change of the lag in messages per second.
     """
 
     group: str
@@ -91,14 +92,14 @@ class GroupNow(NamedTuple):
 
     @property
     def zero_s(self) -> float | None:
-        """Return the seconds until the lag is 0 at the current trend; None if it does not shrink."""
+        """The seconds until the lag is 0 at the current trend. None if the lag does not decrease."""
         if not self.lag or self.trend is None or self.trend >= 0:
             return None
         return self.lag / -self.trend
 
 
 class Sample(NamedTuple):
-    """The state of the cluster at one moment, with rates."""
+    """The state of the cluster at one moment, with the rates."""
 
     time_ms: int
     topics: dict[str, TopicNow]
@@ -112,7 +113,7 @@ class Sample(NamedTuple):
 
 
 class _Base(NamedTuple):
-    """An older sample, one or two minutes old, with which the current one is compared."""
+    """An older sample, from one or two minutes ago, with which the current sample is compared."""
 
     time_ms: int
     ends: dict[str, int]
@@ -121,7 +122,7 @@ class _Base(NamedTuple):
 
 
 class Observer:
-    """Compares successive samples; see the module."""
+    """Compares successive samples, and computes rates and problems."""
 
     def __init__(self) -> None:
         self._bases: list[_Base] = []
@@ -132,7 +133,8 @@ class Observer:
         self._sizes: dict[str, int] = {}
 
     def observe(self, look: Look) -> tuple[Sample, list[Value]]:
-        """Process the next sample; times must not decrease."""
+        """Process the next sample. Return it with rates, and the values for the time series. Times must not
+        decrease."""
         ids = {name: row.topic_id.hex() for name, row in look.topics.items()}
         self._forget_renewed(ids)
         self._see(look)
@@ -165,7 +167,7 @@ class Observer:
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _forget_renewed(self, ids: dict[str, str]) -> None:
-        """Drop the history of recreated topics."""
+        """Drop the history of topics that were deleted or recreated."""
         renewed = {name for name, known in self._ids.items() if ids.get(name, known) != known} | self._ids.keys() - ids
         self._ids = ids
         if not renewed:
@@ -263,9 +265,9 @@ class Observer:
         )
 
     def _values(self, look: Look, topics: Mapping[str, TopicNow], groups: Mapping[str, GroupNow]) -> Iterator[Value]:
-        """Return the values for the time series: rates since the last sample.
+        """Yield the values for the time series: rates since the last sample.
 
-        Forget pairs (group, topic) that this sample lacks.
+        Pairs (group, topic) that are not in this sample are forgotten.
         """
         before, self._sums = self._sums, {}
         moved_in, moved_out = 0.0, 0.0
@@ -298,9 +300,9 @@ class Observer:
     def _moved(
         self, before: Mapping[tuple[str, str], tuple[int, int]], pair: tuple[str, str], count: int, now_ms: int
     ) -> tuple[float, float] | None:
-        """Return the messages since the last sample, per second and in total.
+        """Return (messages per second, messages) since the last sample; None for the first sample.
 
-        NaN if the count decreased; None for the first sample.
+        The rate is NaN if the count decreased.
         """
         last = before.get(pair)
         self._sums[pair] = (now_ms, count)
@@ -312,14 +314,14 @@ class Observer:
 
 
 def rate_of(count: int, before: int | None, now_ms: int, base: _Base | None) -> float | None:
-    """Return the rate per second since the older sample."""
+    """Return the rate per second since the older sample; None if it cannot be computed."""
     if base is None or before is None or count < before or now_ms <= base.time_ms:
         return None
     return (count - before) * 1000 / (now_ms - base.time_ms)
 
 
 def total(rates: Iterable[float | None]) -> float | None:
-    """Return the sum of the known values; None if none is known."""
+    """Return the sum of the known values; None if no value is known."""
     known = [rate for rate in rates if rate is not None]
     return sum(known) if known else None
 
@@ -330,9 +332,9 @@ def reads(groups: Mapping[str, GroupNow]) -> float | None:
 
 
 def trouble_of(state: str, lag: int, before: int | None, rate: float | None, *, enough: bool) -> str:
-    """Return one of TROUBLES. `before` is the lag a minute ago.
+    """Return one of TROUBLES, or "". `before` is the lag a minute ago.
 
-    `enough` says that the history is long enough to report a group as stopped.
+    If not `enough`, the history is too short to report a group as stopped.
     """
     if state in WAITING:
         return "rebalancing"

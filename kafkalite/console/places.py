@@ -1,4 +1,4 @@
-"""Route: one page of the console, with its template, its section and the role it requires.
+"""Define Route: one page of the console, with its template, its section and the role that it requires.
 
 Thread rule: immutable values.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Route(NamedTuple):
-    """A page function, its template, the section in the navigation, and the role it requires."""
+    """A page function, with its template, its section in the navigation, and the role that it requires."""
 
     page: Page
     template: str

@@ -1,4 +1,4 @@
-"""Pages about groups that use `kafkalite.failures`: policies, waiting records, and groups that wait for others.
+"""Show groups that use `kafkalite.failures`: policies, waiting records, and groups that wait for other groups.
 
 Thread rule: functions belong to the thread that has the client.
 """
@@ -55,7 +55,7 @@ def policies_page(client: Client, request: Request) -> dict[str, Any]:
 
 
 def policy_page(client: Client, request: Request) -> dict[str, Any]:
-    """Return the page of one group: its policy, and its ledger rows, the earliest retry first."""
+    """Return the data of the page about one group: its policy, and its ledger's rows, earliest retry first."""
     group = request.values[0]
     topic = f"{LEDGER}.{group}"
     known = client.described([topic])
@@ -97,7 +97,7 @@ def policy_page(client: Client, request: Request) -> dict[str, Any]:
 
 
 def read(client: Client, group: str) -> Ledger | None:
-    """Read a ledger; None if it cannot be read at the moment."""
+    """Read a group's ledger. None if it cannot be read now."""
     ledger = Ledger(client, group)
     try:
         ledger.refresh(TIMEOUT_S)
@@ -107,7 +107,7 @@ def read(client: Client, group: str) -> Ledger | None:
 
 
 def told(ledger: Ledger) -> dict[str, Any]:
-    """Return the numbers of a ledger's rows by state, and its policy in words."""
+    """Return the numbers of a ledger's rows by state, and the policy in words."""
     rows = [row for _, row in ledger.records()]
     states = Counter(row.state.value for row in rows)
     policy = ledger.policy or {}
@@ -140,7 +140,7 @@ def told(ledger: Ledger) -> dict[str, Any]:
 
 
 def strategy_text(strategy: Mapping[str, Any]) -> str:
-    """Describe a retry strategy, from the ledger, in words."""
+    """Describe a retry strategy from the ledger in words."""
     then = strategy.get("then")
     match strategy.get("kind"):
         case "RetryTopics":
@@ -172,9 +172,9 @@ def ledger_row(where: str, row: Row) -> dict[str, Any]:
 
 
 def graph(after: Mapping[str, list[str]]) -> dict[str, Any] | None:
-    """Lay out the graph of groups that wait for others, as boxes in columns and edges.
+    """Arrange the groups that wait for others as a graph: boxes in columns, and edges.
 
-    Groups that wait for none are on the left. None without dependencies.
+    Groups that wait for no other group are on the left. None if no group waits.
     """
     names = sorted({*after, *(name for found in after.values() for name in found)})
     if not any(after.values()):

@@ -1,7 +1,7 @@
-"""Redrive dead letters (send them back to their group, also edited) or resolve them, as `kafkalite letters` does.
+"""Redrive dead letters (send them back to their group) or resolve them, as `kafkalite letters` does.
 
-The user selects single letters, or all dead letters that match a filter. Redrive and resolve run as jobs. A partly
-masked letter cannot be edited: the hidden part would be lost or revealed.
+The user selects single letters, or all dead letters that match a filter. Both actions run as jobs. A letter can be
+edited before it is redriven, unless a part of it is masked: that part would be lost or revealed.
 
 Thread rule: functions belong to the thread that has the client.
 """
@@ -36,10 +36,9 @@ PROGRESS_EVERY: Final = 100
 
 
 def chosen_of(request: ActionRequest) -> Callable[[Entry], bool]:
-    """Return the selected letters.
+    """Return a function that tests whether the request selects a letter. Raises BadRequestError.
 
-    They are in the fields `letter` (partition-offset), or `all_that_fit` with exception, day and key. Raises
-    BadRequestError.
+    The fields are `letter` (partition-offset), or `all_that_fit` with exception, day and key.
     """
     choice = Choice(
         exception=request.text("exception") or None, day=request.text("day") or None, key=request.text("key") or None
@@ -67,7 +66,10 @@ def group_for(client: Client, request: ActionRequest, topic: str) -> str:
 
 
 def edit_of(request: ActionRequest, topic: str) -> Callable[[Message], Message] | None:
-    """Return the JSON Patch to apply to each value, if the request has one. Raises BadRequestError."""
+    """Return a function that applies the request's JSON Patch to each value; None without a patch.
+
+    Raises BadRequestError, and ConflictError if a mask applies to the topic.
+    """
     text = request.whole_text("patch", PATCH_SIZE_MAX).strip()
     if not text:
         return None
@@ -150,7 +152,7 @@ def resolve_action(client: Client, request: ActionRequest) -> Done:
 
 
 def letter_page(client: Client, request: ActionRequest) -> dict[str, Any]:
-    """Return one letter: its error, and its value in a form to edit and redrive."""
+    """Return the data of the page about one letter: its error, and its value in a form for editing."""
     topic = request.values[0]
     place = TopicPartition(topic, whole(request.values[1], "partition"))
     offset = whole(request.values[2], "offset")
@@ -187,20 +189,23 @@ def letter_page(client: Client, request: ActionRequest) -> dict[str, Any]:
 
 
 def field_of_letter(request: ActionRequest, raw: bytes | None) -> tuple[str, str]:
-    """Return the form field of a letter's value like `field_of`, but keep Avro bytes, to keep the writer schema."""
+    """Return the form field (kind and text) for a letter's value, as `field_of` does. Avro is shown as hex.
+
+    The form would encode Avro with the latest schema, but a redriven letter must keep the schema of its writer.
+    """
     kind, text = field_of(request, raw)
     return ("hex", (raw or b"").hex(" ")) if kind == "avro" else (kind, text)
 
 
 def is_masked(request: ActionRequest, entry: Entry, original: Message) -> bool:
-    """Return whether a mask hides a part of a letter, or of the record to which a letter without a value refers."""
+    """Return whether a mask hides a part of the letter, or of the original record."""
     about = (entry.partition.topic, entry.message), (entry.found.letter.partition.topic, original)
     rows = [(topic, Record(each.offset, each.timestamp, *each[4:7])) for topic, each in about]
     return any(request.masks.masked(topic, record) != record for topic, record in rows)
 
 
 def entry_at(client: Client, request: ActionRequest, place: TopicPartition, offset: int) -> Entry:
-    """Return the letter at a position. Raises NotFoundError, and BadRequestError if the topic has too many letters."""
+    """Return the letter at an offset. Raises NotFoundError, and BadRequestError if the topic has too many letters."""
     require_few(client, place.topic)
     box = LetterBox(client, request.text("group") or group_of(client, request, place.topic), place.topic)
     found = box.at(place, offset)
@@ -210,7 +215,7 @@ def entry_at(client: Client, request: ActionRequest, place: TopicPartition, offs
 
 
 def redrive_edited_action(client: Client, request: ActionRequest) -> dict[str, Any] | Done:
-    """Start a job that redrives one letter with the value from the form."""
+    """Start a job that redrives one letter with the value in the form."""
     topic = request.values[0]
     place = TopicPartition(topic, whole(request.values[1], "partition"))
     offset = whole(request.values[2], "offset")

@@ -1,7 +1,7 @@
-"""Render record bytes as harmless text.
+"""Render the bytes of records as harmless text.
 
-Templates escape HTML. This module decides what is text and how much of it is shown, and makes invisible and
-direction-changing characters visible (Unicode Standard Annex 9; Trojan Source).
+The module decides which bytes are text and how much of it is shown. It makes invisible and direction-changing
+characters visible (Unicode Standard Annex 9; Trojan Source). It does not escape HTML, since the templates do.
 
 Thread rule: functions are pure.
 """
@@ -26,7 +26,7 @@ HEX_WIDTH: Final = 16
 class Shown(NamedTuple):
     """A rendered key or value. `kind` is null, empty, text, json, avro, hex or masked.
 
-    `size` is that of the whole value; `cut` says that it is truncated.
+    `size` is the size of the whole value in bytes. `cut` says that the text is truncated.
     """
 
     kind: str
@@ -36,7 +36,7 @@ class Shown(NamedTuple):
 
 
 def visible(text: str) -> str:
-    """Replace invisible characters with their code points."""
+    """Replace invisible characters by their code points."""
     return HIDDEN.sub(lambda match: f"⟦U+{ord(match[0]):04X}⟧", text)
 
 
@@ -64,7 +64,8 @@ def shown(raw: bytes | None, kind: str = "auto", size_max: int = SIZE_MAX) -> Sh
 
 
 def decoded(part: bytes, *, cut: bool) -> str:
-    """Decode UTF-8 whose last character may be truncated."""
+    """Decode UTF-8. With `cut`, drop an incomplete character at the end. UnicodeDecodeError if the bytes are not
+    UTF-8."""
     try:
         return part.decode()
     except UnicodeDecodeError as error:
@@ -87,7 +88,7 @@ def cell(raw: bytes | None) -> Shown:
 
 
 def pretty_json(raw: bytes) -> str | None:
-    """Indent an object or array; None for other values, or if numbers would change."""
+    """Return an object or array as indented JSON. None for other values, or if a number would change."""
     if raw.lstrip()[:1] not in {b"{", b"["}:
         return None
 

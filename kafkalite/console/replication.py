@@ -1,7 +1,8 @@
-"""Pages about replication: partitions with replicas out of sync, and the metadata quorum.
+"""Show replication: partitions with replicas out of sync, and the metadata quorum.
 
-All data comes from Metadata and DescribeQuorum, so it works with any cluster. Thread rule: functions belong to the
-thread that has the client.
+All data comes from Metadata and DescribeQuorum, so the pages work with any cluster.
+
+Thread rule: functions belong to the thread that has the client.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ SHOWN: Final = (BEHIND, OFFLINE, MOVED, "all")
 
 
 def replicas_page(client: Client, request: Request) -> dict[str, Any]:
-    """Return the partitions that have problems, by problem. Metadata is read for each request."""
+    """Return the partitions that have problems, sorted by problem. Each request reads the metadata."""
     wanted, sought = request.choice("show", SHOWN), request.text("q")
     page = request.number("page", 1, 1, 10**6)
     counts: Counter[str] = Counter()
@@ -52,7 +53,7 @@ def replicas_page(client: Client, request: Request) -> dict[str, Any]:
 
 
 def matters_of(row: PartitionDescription) -> tuple[str, ...]:
-    """Return the problems of a partition; () for none."""
+    """Return the problems of a partition, () if there are none."""
     found = []
     if row.leader < 0:
         found.append(OFFLINE)

@@ -1,4 +1,4 @@
-"""The requests that page functions receive, their results, and the errors that they raise.
+"""Define the requests that page functions get, the results that they return, and the errors that they raise.
 
 Thread rule: a Request belongs to one thread.
 """
@@ -48,7 +48,7 @@ class ConflictError(Exception):
 
 
 class Done(NamedTuple):
-    """An action's result: the path to which a browser is redirected, and data for programs."""
+    """The result of an action: the path to which a browser is redirected, and data for programs."""
 
     location: str
     data: dict[str, Any]
@@ -67,9 +67,9 @@ def all_topics(client: Client) -> Mapping[str, TopicDescription]:
 
 
 class Request:
-    """A request: the decoded variable parts of its path, and its query fields.
+    """A request to the console: the decoded variable parts of its path, and its query fields.
 
-    If a field is repeated, the last one is used. `pairs` are the fields of a body, which replace the query's.
+    `pairs` are the fields of a body, which replace the query's fields. If a field is repeated, the last one counts.
     """
 
     def __init__(
@@ -111,18 +111,18 @@ class Request:
         return self.whole_text(name, FIELD_MAX).strip() or default
 
     def whole_text(self, name: str, size_max: int) -> str:
-        """Return a field unchanged. Raises BadRequestError if it is too long."""
+        """Return a field unchanged. Raises BadRequestError if the field is too long."""
         found = self.fields.get(name, "")
         if len(found) > size_max:
             raise BadRequestError(f"{name} has more than {size_max} characters")
         return found
 
     def many(self, name: str) -> list[str]:
-        """Return all fields with a name, in order."""
+        """Return all fields with this name, in order."""
         return [value for found, value in self.pairs if found == name and len(value) <= FIELD_MAX]
 
     def require_name(self, name: str) -> None:
-        """Raise BadRequestError if the field `confirm` is not the name of the object, as stored or as shown."""
+        """Raise BadRequestError unless the field `confirm` is the name of the object, as stored or as shown."""
         if self.fields.get("confirm", "").strip() not in {name.strip(), visible(name).strip()}:
             raise BadRequestError(f"nothing was changed: type {visible(name)} to confirm")
 
@@ -140,20 +140,20 @@ class Request:
         return int(text)
 
     def choice(self, name: str, choices: tuple[str, ...]) -> str:
-        """Return a field that is one of several words, by default the first. Raises BadRequestError."""
+        """Return a field whose value is one of several words, by default the first word. Raises BadRequestError."""
         text = self.text(name, choices[0])
         if text not in choices:
             raise BadRequestError(f"{name} must be one of {', '.join(choices)}")
         return text
 
     def query(self, **changes: object) -> str:
-        """Return the query with some fields changed, for links."""
+        """Return the query with some fields changed, for a link."""
         fields = {**self.fields, **{name: str(value) for name, value in changes.items()}}
         return urlencode({name: value for name, value in fields.items() if value != ""})
 
 
 def whole(text: str, what: str) -> int:
-    """Parse a number in the path. Raises NotFoundError."""
+    """Parse a number in the path. Raises NotFoundError if it is invalid."""
     if not text.isascii() or not text.isdigit() or len(text) > NUMBER_DIGITS_MAX:
         raise NotFoundError(f"{what} {text[:80]!r} does not exist")
     return int(text)

@@ -43,7 +43,7 @@ FILE_SIZE_MAX: Final = 512 * 1024
 
 
 def reset_page(client: Client, request: ActionRequest) -> dict[str, Any]:
-    """Return the form; with `to`, also the new offset of each partition."""
+    """Return the form. With the field `to`, also return the new offset of each partition."""
     group = request.values[0]
     asked = {
         "group": group,
@@ -66,13 +66,13 @@ def reset_page(client: Client, request: ActionRequest) -> dict[str, Any]:
 
 
 def planned(plan: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return a plan as table rows, and as the form field that is sent back."""
+    """Return a plan as table rows, and as the form field that the page sends back."""
     rows = [[row["topic"], row["partition"], row["before"], row["after"]] for row in plan]
     return {"plan": plan, "plan_text": json.dumps(rows)}
 
 
 def file_action(client: Client, request: ActionRequest) -> dict[str, Any]:
-    """Return the plan for the lines of an uploaded file, without applying it."""
+    """Return the plan for the lines of an uploaded file. Nothing is reset."""
     group = request.values[0]
     text = request.whole_text("csv", FILE_SIZE_MAX)
     request.bench.deed.detail["dry_run"] = True
@@ -105,7 +105,7 @@ def require_partitions(client: Client, keys: Iterable[TopicPartition]) -> None:
 
 
 def members_of(client: Client, group: str) -> int:
-    """Return the number of members; 0 also for a group that does not exist yet."""
+    """Return the number of the group's members. It is 0 for a group that does not exist yet."""
     try:
         return len(client.groups.describe(group).members)
     except GroupIdNotFound:
@@ -113,7 +113,7 @@ def members_of(client: Client, group: str) -> int:
 
 
 def plan_of(client: Client, group: str, request: ActionRequest) -> list[dict[str, Any]]:
-    """Compute the plan that a request selects. Raises BadRequestError, ValueError."""
+    """Compute the plan that the request selects. Raises BadRequestError, ValueError."""
     committed = {key: row.offset for key, row in client.groups.committed(group).items()}
     keys = wanted(client, request.text("topics")) if request.text("topics") else sorted(committed)
     if not keys:
@@ -137,7 +137,7 @@ def row_of(row: Reset) -> dict[str, Any]:
 
 
 def wanted(client: Client, text: str) -> list[TopicPartition]:
-    """Parse TOPIC and TOPIC:PARTITION separated by commas; return the partitions."""
+    """Parse TOPIC and TOPIC:PARTITION, separated by commas. Return the partitions."""
     keys: set[TopicPartition] = set()
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, colon, number = part.partition(":")

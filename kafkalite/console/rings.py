@@ -2,13 +2,13 @@
 
     add ─▶ 5 s slots ─▶ 1 min slots, each from 12 ─▶ 15 min slots, each from 15
 
-A series takes 28 KB. A slot without a value is NaN, which is a gap in charts. Coarser slots contain the maximum of
-lags, and the mean of everything else. A series' key contains the topic's id, so a recreated topic starts a new series.
-The number of series is limited; the busiest are kept. A series is dropped if samples lack its topic or group for
-ABSENT_MS.
+A series takes 28 KB. A slot without a value is NaN, which is a gap in charts. A coarser slot has the maximum of its
+slots for lags, and the mean for everything else. Times are in ms since 1970 and come with each call.
 
-Times are in ms since 1970 and come with each call. Thread rule: one thread writes, without a lock. A concurrent reader
-may see one slot too few or too many.
+The key of a series contains the topic's id, so a recreated topic starts a new series. The number of series is limited;
+the busiest series are kept. A series is dropped if its topic or group is missing from the samples for ABSENT_MS.
+
+Thread rule: one thread writes, without a lock. A concurrent reader may see one slot too few or too many.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Span(NamedTuple):
 
     @property
     def length_ms(self) -> int:
-        """Return the length of the ring in ms."""
+        """The length of the ring in ms."""
         return self.step_ms * self.slots
 
 
@@ -63,10 +63,7 @@ SPANS: Final = (HOUR, DAY, FORTNIGHT)
 
 
 class Ring:
-    """A ring buffer of slots.
-
-    `head` is the number of the newest slot, -1 if there is none; the last `count` slots are kept.
-    """
+    """A ring buffer of the last `count` slots. `head` is the number of the newest slot, -1 if there is none."""
 
     __slots__ = ("head", "values")
 
@@ -75,9 +72,9 @@ class Ring:
         self.head = -1
 
     def put(self, slot: int, value: float) -> None:
-        """Write a slot. An older slot is written if it is still kept.
+        """Write a slot. An older slot is written if the ring still has it.
 
-        A much older slot means that the clock was set back; the ring is then emptied.
+        A slot that is older than the whole ring means that the clock was set back. Then the ring is emptied first.
         """
         count = len(self.values)
         if self.head < 0 or slot <= self.head - count:
@@ -89,7 +86,7 @@ class Ring:
         self.values[slot % count] = value
 
     def window(self, last: int, length: int) -> list[float]:
-        """Return `length` slots up to slot `last`, oldest first; NaN for unknown values."""
+        """Return `length` slots up to the slot `last`, oldest first. Unknown values are NaN."""
         return [self._at(slot) for slot in range(last - length + 1, last + 1)]
 
     def _at(self, slot: int) -> float:
@@ -102,9 +99,9 @@ class Ring:
 
 
 class Series:
-    """The rings of one key.
+    """The time series of one key, in a ring for each resolution.
 
-    `weight` measures how busy it is; `present_ms` is the time of the last sample with its topic or group.
+    `weight` measures how busy the series is. `present_ms` is the time of the last sample with its topic or group.
     """
 
     __slots__ = ("peak", "present_ms", "rings", "weight")
@@ -116,7 +113,7 @@ class Series:
         self.present_ms = -1
 
     def add(self, time_ms: int, value: float) -> None:
-        """Add a value to the finest ring and update the coarser rings."""
+        """Add a value to the finest ring, and update the coarser rings."""
         self.rings[0].put(time_ms // SPANS[0].step_ms, value)
         for place in range(1, len(SPANS)):
             fine, coarse = SPANS[place - 1], SPANS[place]
@@ -132,7 +129,10 @@ class Series:
 
 
 class Value(NamedTuple):
-    """The value of a series in a sample; NaN if unknown. `weight` is the number of messages since the last sample."""
+    """The value of a series in a sample, NaN if it is unknown.
+
+    `weight` measures how busy the series was: for a topic by its messages since the last sample.
+    """
 
     key: Key
     value: float
@@ -140,7 +140,7 @@ class Value(NamedTuple):
 
 
 class Rings:
-    """All time series; see the module.
+    """All time series of a cluster.
 
     `left_out` is the number of series in the last sample for which there was no room.
     """
@@ -158,7 +158,7 @@ class Rings:
         return self._series.get(key)
 
     def add(self, time_ms: int, values: Iterable[Value]) -> None:
-        """Add one sample."""
+        """Add the values of one sample."""
         for series in self._series.values():
             series.weight *= WEIGHT_KEPT
         strangers: list[Value] = []
@@ -175,9 +175,9 @@ class Rings:
         self.left_out = len(strangers) - self._admit(time_ms, strangers)
 
     def _forget_absent(self, time_ms: int, present: set[Key]) -> None:
-        """Drop series whose topic or group is missing for ABSENT_MS.
+        """Drop each series whose topic or group has been missing for ABSENT_MS.
 
-        Keys in `present` lack the kind of value, since a sample need not contain every kind.
+        Keys in `present` have no kind of value, since a sample need not contain every kind.
         """
         absent = []
         for key, series in self._series.items():
@@ -189,7 +189,8 @@ class Rings:
             del self._series[key]
 
     def _admit(self, time_ms: int, strangers: list[Value]) -> int:
-        """Add new series while there is room; then let busier series replace others. Return how many were added."""
+        """Add new series while there is room. Then let busy new series replace idle ones. Return the number of series
+        added."""
         free = self._series_max - len(self._series)
         if len(strangers) > free:
             strangers = heapq.nlargest(max(free, 0) + REPLACED_MAX, strangers, key=lambda row: row.weight)
@@ -216,7 +217,7 @@ class Rings:
     # --- kept over restarts -------------------------------------------------------------------------------------------
 
     def dump(self, cluster: str) -> bytes:
-        """Serialize all series with a checksum; `load` checks the `cluster` id."""
+        """Return all series as bytes with a checksum. `cluster` is the cluster's id, which `load` checks."""
         known = list(self._series.items())
         rows = [[list(key), [ring.head for ring in series.rings], series.weight] for key, series in known]
         head = json.dumps({"cluster": cluster, "series": rows}).encode()
@@ -227,7 +228,8 @@ class Rings:
         return b"".join((MAGIC, _SIZES.pack(len(head), zlib.crc32(body)), body))
 
     def load(self, raw: bytes, cluster: str) -> bool:
-        """Load the result of `dump`. Return False if it is from another cluster. Raises ValueError if it is damaged."""
+        """Load the result of `dump`. Return False if it belongs to another cluster. Raises ValueError if it is
+        damaged."""
         start = len(MAGIC) + _SIZES.size
         if len(raw) < start or not raw.startswith(MAGIC):
             raise ValueError("not a history file of the console")
@@ -261,7 +263,7 @@ def read_series(document: Mapping[str, Any], body: memoryview) -> dict[Key, Seri
 
 
 def little_endian(values: array[float]) -> bytes:
-    """Return the array in little-endian order, which files have on every machine."""
+    """Return the array's bytes in little-endian order, which files have on every machine."""
     if sys.byteorder == "little":
         return values.tobytes()
     swapped = array("d", values)

@@ -2,8 +2,8 @@
 
     {"topic", "partition", "offset", "timestamp", "key", "key_is", "value", "value_is", "headers": [[name, value, is]]}
 
-A key or value is text if it is UTF-8, JSON decoded from Avro if a registry knows the schema, else base64. The fields
-`key_is`, `value_is` and `is` contain the name of the format.
+A key or value is text if it is UTF-8, JSON decoded from Avro if a registry has the schema, and base64 otherwise. The
+fields `key_is`, `value_is` and `is` contain the name of the format.
 
 Thread rule: functions belong to the thread that has the Documents, which decode Avro.
 """
@@ -45,7 +45,7 @@ def name_text(name: str) -> str:
 
 
 def texts_of(column: list[bytes | None], documents: Documents | None) -> list[tuple[str | None, str]]:
-    """Return (text, kind) of each key or value; kind is null, text, base64 or avro."""
+    """Return (text, kind) for each key or value. The kind is null, text, base64 or avro."""
     found = [text_of(raw) for raw in column]
     if documents is None or not any(raw is not None and raw[:1] == b"\0" for raw in column):
         return found

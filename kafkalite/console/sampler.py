@@ -1,9 +1,9 @@
-"""Sample a cluster every five seconds on a thread, and store the latest sample and time series.
+"""Sample a cluster every five seconds on a thread, and store the latest sample and the time series.
 
     metadata, ListOffsets, ListGroups and OffsetFetch ─▶ Observer ─▶ latest, rings ─▶ once a minute ─▶ a file
           └▶ topics: the list of topics, which pages use if there are many
 
-Large clusters are sampled less often, so that sampling takes at most a sixth of the time. While the cluster does not
+A large cluster is sampled less often, so that sampling takes at most a sixth of the time. While the cluster does not
 respond, the time series have a gap. The file is replaced atomically: written under another name, synced and renamed.
 
 Thread rule: `start` creates the thread, `stop` ends it. Any thread may read `latest`, `held` and `rings`, and call
@@ -64,7 +64,7 @@ FILE: Final = "console-numbers"
 
 
 class Seen(NamedTuple):
-    """All topics at one time, from metadata. `many` says that there are too many to fetch for each page."""
+    """All topics at one time, from metadata. `many` says that there are too many to fetch them for each page."""
 
     topics: Mapping[str, TopicDescription]
     time_ms: int
@@ -74,14 +74,14 @@ class Seen(NamedTuple):
 
 
 class Held(NamedTuple):
-    """Partitions whose last stable offset was below the end, at one time."""
+    """The partitions whose last stable offset was below the end offset, at one time."""
 
     time_ms: int
     partitions: tuple[TopicPartition, ...]
 
 
 class Sampler:
-    """The sampler of a cluster; see the module. It owns `client`; `path` is its history file, None for no file."""
+    """The sampler of a cluster. It owns `client`. `path` is the directory of its history file; None for no file."""
 
     def __init__(self, client: Client, path: Path | None = None, latencies: Latencies | None = None) -> None:
         self.rings = Rings()
@@ -113,7 +113,7 @@ class Sampler:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop and save the history. Idempotent."""
+        """Stop the thread and save the history. Idempotent."""
         if self._stopped.is_set():
             return
         self._stopped.set()
@@ -126,14 +126,14 @@ class Sampler:
     def topics(self, client: Client) -> Mapping[str, TopicDescription]:
         """Return all topics, fetched with the client.
 
-        If there are many, return a list up to a minute old, until `renew` is called.
+        If there are many topics, return a list that is at most a minute old. `renew` invalidates it.
         """
         seen = self._seen
         fresh = time.time() * 1000 - seen.time_ms < 2 * METADATA_MS and seen.renewals == self._renewals
         return seen.topics if seen.many and fresh and not self.failure else client.with_retries(client.topics)
 
     def renew(self) -> None:
-        """Invalidate the topic list after topics were created or deleted."""
+        """Invalidate the list of topics, since topics were created or deleted."""
         self._renewals += 1
 
     def _run(self) -> None:
@@ -210,9 +210,9 @@ class Sampler:
         return Look(now_ms, seen.topics, ends, groups, sizes, free)
 
     def _look_held(self, now_ms: int, ends: Mapping[TopicPartition, int]) -> None:
-        """Find partitions with open transactions.
+        """Find the partitions with open transactions.
 
-        The last stable offset is read after the end, so it is below the end only if a transaction is open.
+        The last stable offset is read after the end offset, so it is lower only if a transaction is open.
         """
         if not self._seen.many or api.LIST_TRANSACTIONS in self.lacks:
             self.held = None
@@ -225,7 +225,7 @@ class Sampler:
     def _disks(
         self, keys: frozenset[TopicPartition]
     ) -> tuple[dict[TopicPartition, int], dict[tuple[int, str], tuple[int, int]]]:
-        """Return the bytes of each leader replica, and the usable and total bytes of each directory."""
+        """Return (bytes of each leader replica, usable and total bytes of each log directory)."""
         leaders = {
             TopicPartition(name, row.partition): row.leader
             for name, topic in self._seen.topics.items()
@@ -245,7 +245,7 @@ class Sampler:
     # --- the file -----------------------------------------------------------------------------------------------------
 
     def _load(self) -> None:
-        """Load the history as soon as the cluster's id is known."""
+        """Load the history once the cluster's id is known."""
         if self._loaded or self._path is None:
             return
         self._loaded = True
@@ -272,7 +272,7 @@ class Sampler:
 
 
 def require_writable(directory: Path) -> None:
-    """Create the directory if necessary and check that it is writable. Raises StartupError."""
+    """Create the directory if necessary, and check that it is writable. Raises StartupError."""
     fresh = directory / f"{FILE}.new"
     try:
         directory.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,12 @@
-"""Send a record from a form, empty or filled from a message; show the list of records sent.
+"""Send a record from a form, which is empty or filled from a message, and show the list of sent records.
 
     text    UTF-8, unchanged                hex     bytes            null    no value
     json    UTF-8, checked to be JSON       avro    JSON, encoded with the latest schema of TOPIC-key or TOPIC-value
 
-A form cannot represent every byte, so values that it would change are shown as hex. Masked records are not copied to
-the form, since the copy would contain the mask. Thread rule: functions belong to the thread that has the client.
+A form cannot represent every byte, so a value that it would change is shown as hex. A masked record is not copied to
+the form, since the copy would contain the mask.
+
+Thread rule: functions belong to the thread that has the client.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ class Form(NamedTuple):
 
 
 def produce_page(client: Client, request: ActionRequest) -> dict[str, Any]:
-    """Return the form; with `like`, filled from a record."""
+    """Return the form. With `like`, it is filled from a record."""
     like = request.text("like")
     if like:
         return page_of(request, form_like(client, request, like, request.text("topic")))
@@ -81,7 +83,7 @@ def sent_page(client: Client, request: ActionRequest) -> dict[str, Any]:
 
 
 def form_like(client: Client, request: ActionRequest, like: str, topic: str) -> Form:
-    """Return the form for a record, such as orders-3-1842."""
+    """Return the form filled from a record, which is named like orders-3-1842."""
     try:
         where, offset = parse_origin(like)
     except ValueError as error:
@@ -104,10 +106,8 @@ def record_at(client: Client, where: TopicPartition, offset: int) -> Record:
 
 
 def field_of(request: ActionRequest, raw: bytes | None) -> tuple[str, str]:
-    """Return the form field (kind and text) for bytes, such that the same bytes are sent back.
-
-    Raises ConflictError if there are too many bytes.
-    """
+    """Return the form field (kind and text) that is encoded to the same bytes again. ConflictError for too many
+    bytes."""
     if raw is None:
         return "null", ""
     if len(raw) > SIZE_MAX // 2:
@@ -126,7 +126,7 @@ def field_of(request: ActionRequest, raw: bytes | None) -> tuple[str, str]:
 
 
 def plain_text(raw: bytes) -> str | None:
-    """Decode bytes as text that a form sends back unchanged; None if that is not possible."""
+    """Decode bytes as text that the form sends back unchanged. None if this is not possible."""
     try:
         text = raw.decode()
     except UnicodeDecodeError:
@@ -135,7 +135,7 @@ def plain_text(raw: bytes) -> str | None:
 
 
 def headers_text(headers: tuple[tuple[str, bytes | None], ...]) -> str:
-    """Format headers as lines of name: value, or as a JSON list if lines cannot represent them."""
+    """Format headers as lines of name: value. If lines cannot represent them, format them as a JSON list."""
     lines = []
     for name, value in headers:
         text = None if value is None else plain_text(value)
@@ -160,7 +160,7 @@ def in_json(value: bytes | None) -> object:
 
 
 def send_action(client: Client, request: ActionRequest) -> dict[str, Any] | Done:
-    """Send the record in the form, or return the form with the error."""
+    """Send the record in the form. If that fails, return the form with the error."""
     form = Form(
         request.text("topic"),
         request.text("partition"),
@@ -292,5 +292,5 @@ def header_of(row: Any) -> tuple[str, bytes | None]:
 
 
 def whole_name(name: str) -> str:
-    """Return a header name with question marks instead of half surrogates, which JSON allows and records do not."""
+    """Return a header name with question marks for halves of surrogate pairs, which JSON allows and records do not."""
     return name.encode(errors="replace").decode()

@@ -1,7 +1,9 @@
-"""The console as a web server: addresses, sign-in, start and stop.
+"""Serve the console over HTTP: addresses, sign-in, start and stop.
 
-On loopback no sign-in is required. On other addresses the server does not start without users, and it is read-only if
-`writes` does not allow changes. Thread rule: `start` and `stop` belong to one thread.
+On loopback no sign-in is required. On other addresses the server does not start without users. There it is read-only
+unless `writes` allows changes.
+
+Thread rule: `start` and `stop` belong to one thread.
 """
 
 from __future__ import annotations
@@ -37,19 +39,19 @@ LIMITS: Final = Limits(body_size=BODY_MAX)
 
 
 class ConsoleServer:
-    """The console's web server; see the module.
+    """The console's web server.
 
-    `addresses`      listen addresses
-    `users`          users who may sign in; StartupError without users if an address is not loopback
-    `registry`       the address of a schema registry, for values in Avro
-    `zookeeper`      ZooKeeper of Kafka 0.7's brokers and groups; None: no pages about 0.7
-    `metrics`        Prometheus addresses of the brokers, and the file of their token
-    `writes`         whether changes are allowed; None: only if every address is loopback
-    `audit_topic`    topic that gets an audit record of each change, in addition to the log
-    `state`          directory for the charts' history, created if necessary, StartupError if it is not writable;
-                     None: no history after a restart
-    `clusters`       several clusters instead of `bootstrap_servers`, each under its own address
-    `base_path`      path prefix under which a reverse proxy publishes the console, such as /kafka
+    addresses      listen addresses
+    users          users who may sign in. StartupError without users if an address is not loopback
+    registry       address of a schema registry, for values in Avro
+    zookeeper      ZooKeeper of Kafka 0.7's brokers and groups; None: no pages about 0.7
+    metrics        Prometheus addresses of the brokers, and the file with their token
+    writes         whether changes are allowed; None: only if every address is loopback
+    audit_topic    topic that gets an audit record of each change, in addition to the log
+    state          directory for the history of the charts, created if necessary. StartupError if it is not writable.
+                   None: no history after a restart
+    clusters       several clusters instead of `bootstrap_servers`, each under its own address
+    base_path      path prefix under which a reverse proxy publishes the console, such as /kafka
     """
 
     def __init__(
@@ -121,28 +123,28 @@ class ConsoleServer:
 
     @property
     def addresses(self) -> list[Address]:
-        """Return the bound addresses."""
+        """The bound addresses."""
         return list(self._web.addresses)
 
     @property
     def url(self) -> str:
-        """Return the URL of the first address."""
+        """The URL of the first address."""
         return self._web.addresses[0].url
 
     @property
     def sampler(self) -> Sampler:
-        """Return the sampler of the (first) cluster."""
+        """The sampler of the cluster; of the first cluster if there are several."""
         return self._sites[0].reading.sampler
 
     def start(self) -> None:
-        """Bind and serve; the cluster is contacted on the first request. Raises StartupError."""
+        """Bind the addresses and serve. Raises StartupError."""
         self._web.bind()
         for site in self._sites:
             site.start()
         self._web.start(on_failure=self.failed.set)
 
     def stop(self, reason: str = "stop was called") -> None:
-        """Stop and log the reason. Idempotent."""
+        """Stop the server, and log the reason. Idempotent."""
         if self._web.stop():
             logger.info("the console stopped: %s", reason)
         for site in self._sites:

@@ -1,4 +1,4 @@
-"""Convert settings of topics and brokers to table rows with the broker's documentation. Functions are pure."""
+"""Convert the settings of a topic or broker to table rows, with the broker's documentation. Functions are pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def settings_rows(entries: Iterable[ConfigEntry]) -> list[dict[str, Any]]:
-    """Return a row per setting, overridden settings first; secrets have no value."""
+    """Return a row for each setting, overridden settings first. Secrets have no value."""
     rows = [
         {
             "name": row.name,

@@ -1,4 +1,4 @@
-"""Site: everything that the console has for one cluster: clients, shared state, sampler and web application.
+"""Build everything that the console has for one cluster: clients, shared state, sampler and web application.
 
 Thread rule: `start` and `stop` belong to one thread.
 """
@@ -30,7 +30,7 @@ RETRY_S: Final = 5.0
 
 
 class Site:
-    """The objects of one cluster; see the module.
+    """The clients, shared state, sampler and application of one cluster.
 
     `entries` are all clusters if the console has several. `base_path` is the path prefix of the whole console.
     """
@@ -105,7 +105,7 @@ def latencies_of(entry: ClusterEntry) -> Latencies | None:
 
 
 def opener_of(registry: str | None) -> Callable[[], RegistryClient] | None:
-    """Return a factory of registry clients. Raises StartupError if the address is invalid."""
+    """Return a function that opens a registry client. Raises StartupError if the address is invalid."""
     if registry is None:
         return None
     from kafkalite.avro.client import RegistryClient

@@ -1,7 +1,8 @@
-"""Pages about the schema registry: subjects, versions, changes between versions, and groups that read the topic.
+"""Show a schema registry: subjects, versions, changes between versions, and the groups that read a subject's topic.
 
-They work with any registry that has Confluent's interface. Thread rule: any thread; each request gets a registry
-client.
+The pages work with any registry that has Confluent's interface.
+
+Thread rule: any thread. Each request gets its own registry client.
 """
 
 from __future__ import annotations
@@ -30,14 +31,15 @@ SUFFIXES: Final = ("-value", "-key")
 
 
 class Subjects:
-    """The pages about the schema registry; see the module."""
+    """The pages about the schema registry."""
 
     def __init__(self, open_registry: Callable[[], RegistryClient]) -> None:
         self._open_registry = open_registry
 
     @contextlib.contextmanager
     def _registry(self) -> Iterator[RegistryClient]:
-        """Open a client of the registry. An error of the registry becomes BadRequestError with its message."""
+        """Open a registry client during a `with` block. An error of the registry becomes a BadRequestError with its
+        message."""
         try:
             with self._open_registry() as registry:
                 yield registry
@@ -109,7 +111,7 @@ def previous(versions: list[int], version: int) -> int:
 
 
 def topic_of(subject: str, topics: Container[str]) -> str:
-    """Return the topic in a subject's name (TOPIC-value, TOPIC-key); "" if it does not exist."""
+    """Return the topic in a subject's name (TOPIC-value or TOPIC-key); "" if the topic does not exist."""
     for suffix in SUFFIXES:
         name = subject.removesuffix(suffix)
         if name != subject and name in topics:
@@ -127,7 +129,7 @@ def readers_of(client: Client, topic: str) -> list[str]:
 
 
 def pretty(schema: str) -> str:
-    """Indent JSON; return Protobuf unchanged."""
+    """Indent JSON. Return Protobuf unchanged."""
     try:
         return json.dumps(json.loads(schema), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
@@ -135,7 +137,7 @@ def pretty(schema: str) -> str:
 
 
 def changes(before: str, after: str) -> list[dict[str, str]]:
-    """Return the lines of a diff between two schemas, each same, gone or new; none if nothing changed."""
+    """Return the lines of a diff between two schemas: each is same, gone or new. Empty if nothing changed."""
     old, new = before.splitlines(), after.splitlines()
     if old == new:
         return []

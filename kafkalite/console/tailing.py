@@ -1,11 +1,11 @@
-"""The live tail of a topic: the page's script polls for the records since its last request.
+"""Serve the live tail of a topic: the page's script polls for the records since its last request.
 
     after = 0:1842,1:77 (the cursor: PARTITION:OFFSET) ─▶ wait at most a second for new records
                         ─▶ records, a new `after`, number of skipped records
 
 The server keeps no state between requests. If there are too many records, the oldest are skipped and counted. Only a
-few requests may wait at a time, so that workers remain for other requests. In the response, `waited` is true if
-this request has waited.
+few requests may wait at the same time, so that workers remain for other requests. The field `waited` of the response
+says whether the request has waited.
 
 Thread rule: functions belong to the thread that has the client.
 """
@@ -39,7 +39,7 @@ PAUSE_S: Final = 0.1
 
 
 def tail_page(client: Client, request: ActionRequest) -> dict[str, Any]:
-    """Return the page or, with `after`, the records since that cursor."""
+    """Return the data of the page. With `after`, it has the records since that cursor."""
     name = request.values[0]
     topic = client.topic(name)
     sought, chosen = request.text("q"), request.text("partition")
@@ -75,9 +75,9 @@ def ends_of(client: Client, keys: Iterable[TopicPartition]) -> Offsets:
 
 
 def after_of(topic: str, text: str, ends: Offsets) -> Offsets:
-    """Parse the cursor. A partition that it lacks, or which is shorter now, begins at its end.
+    """Parse the cursor. Raises BadRequestError if it is invalid.
 
-    Raises BadRequestError for an invalid cursor.
+    A partition begins at its end if the cursor lacks it, or if the partition is shorter than the cursor says.
     """
     named: Offsets = {}
     for part in filter(None, text.split(",")):
@@ -89,7 +89,8 @@ def after_of(topic: str, text: str, ends: Offsets) -> Offsets:
 
 
 def wait(client: Client, request: ActionRequest, after: Offsets, ends: Offsets) -> bool:
-    """Wait up to a second for records, which increase `ends`. Return False if too many requests are waiting already."""
+    """Wait at most a second for new records, and update `ends`. Return False if too many requests are waiting
+    already."""
     waiting = request.bench.desk.waiting
     if not waiting.acquire(blocking=False):
         return False
@@ -106,7 +107,7 @@ def wait(client: Client, request: ActionRequest, after: Offsets, ends: Offsets) 
 def came(
     client: Client, request: ActionRequest, after: Offsets, ends: Offsets, sought: str
 ) -> tuple[list[dict[str, Any]], int, int]:
-    """Return the newest records between two cursors, the number examined, and the number of skipped offsets."""
+    """Return (newest records between two cursors, number of records examined, number of offsets skipped)."""
     behind = [key for key in ends if ends[key] > after[key]]
     if not behind:
         return [], 0, 0

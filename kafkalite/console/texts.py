@@ -14,20 +14,20 @@ NONE: Final = "–"
 
 
 def count_text(value: int | None) -> str:
-    """Format 1234567 as 1,234,567."""
+    """Format a number with commas: 1234567 as 1,234,567."""
     return NONE if value is None else f"{value:,}"
 
 
 def at_most_text(value: int | None) -> str:
-    """Format 1234567 as ≤ 1,234,567, for a difference of offsets.
+    """Format an upper bound: 1234567 as ≤ 1,234,567.
 
-    Such a difference includes transaction markers and removed records.
+    A difference of offsets is an upper bound, since it includes transaction markers and removed records.
     """
     return f"≤ {value:,}" if value else count_text(value)
 
 
 def compact_text(value: float | None) -> str:
-    """Format 1234567 as 1.23 M, and a whole number below a thousand in full."""
+    """Format 1234567 as 1.23 M. A whole number below a thousand is not shortened."""
     if value is None or value != value:
         return NONE
     for unit, length in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
@@ -52,7 +52,7 @@ def size_text(value: int | None) -> str:
 
 
 def time_text(ms: int) -> str:
-    """Format a time as 2026-11-22 19:44:32.123 UTC; "–" for no time."""
+    """Format a time as 2026-11-22 19:44:32.123 UTC. No time is "–"."""
     if ms <= 0:
         return NONE
     try:

@@ -1,4 +1,4 @@
-"""Pages about topics: the list, and one topic with its partitions, consumer groups and settings.
+"""Show topics: the list, and one topic with its partitions, consumer groups and settings.
 
 Thread rule: functions belong to the thread that has the client.
 """
@@ -46,7 +46,7 @@ def topics_page(client: Client, request: Request) -> dict[str, Any]:
 
 
 def counted(client: Client, topics: Iterable[TopicDescription]) -> dict[str, dict[str, Any]]:
-    """Return the numbers of partitions, offline partitions, records (upper bound: offsets) and bytes of each topic.
+    """Return topic → numbers of partitions, offline partitions, records (an upper bound, from the offsets) and bytes.
 
     Records and bytes are None if no broker responds, if the client is not authorized, or if no partition has a leader.
     """
@@ -74,7 +74,7 @@ def counted(client: Client, topics: Iterable[TopicDescription]) -> dict[str, dic
 
 
 def sizes_of(client: Client, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return the bytes of each partition on its leader's disk; empty if not authorized."""
+    """Return the bytes of each partition on the disk of its leader. Empty if the client is not authorized."""
     try:
         return client.admin.partition_sizes(keys)
     except (KafkaError, ClientError):
@@ -117,7 +117,7 @@ def topic_page(client: Client, request: Request) -> dict[str, Any]:
 
 
 def groups_of(client: Client, topic: str, ends: dict[TopicPartition, int]) -> tuple[list[dict[str, Any]], bool]:
-    """Return the groups with committed offsets for a topic, and whether all groups could be read."""
+    """Return (groups with committed offsets for a topic, whether all groups could be read)."""
     try:
         names = [row.group_id for row in client.groups.list()]
         listed = client.groups.progress(frozenset(names[:GROUPS_MAX]))
@@ -137,8 +137,10 @@ def groups_of(client: Client, topic: str, ends: dict[TopicPartition, int]) -> tu
 
 
 def settings_of(client: Client, topic: str) -> list[dict[str, Any]] | None:
-    """Return the topic's settings, overrides first; secrets have no value. None if they
-    cannot be read, for example without authorization."""
+    """Return the topic's settings, overridden settings first. Secrets have no value.
+
+    None if the settings cannot be read, for example without authorization.
+    """
     try:
         entries = client.admin.describe_topic_configs(topic)
     except (KafkaError, ClientError):

@@ -1,9 +1,9 @@
-"""The page that finds an event by its id, with `kafkalite.track`. The page's address contains the search.
+"""Find an event by its id on a page, with `kafkalite.track`. The page's address contains the search.
 
-A search occupies a web worker, so few run at a time, with limits on time and bytes. Larger searches need `kafkalite
-track`. A search cannot find masked data: each hit is matched again after masking.
+A search occupies a web worker. So only a few run at the same time, with limits on time and bytes; larger searches need
+the command `kafkalite track`. A search cannot find masked data: each hit is matched again after masking.
 
-Thread rule: any thread; a search belongs to the thread that has the client.
+Thread rule: any thread. A search belongs to the thread that has the client.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _running: Final = threading.BoundedSemaphore(SEARCHES_AT_A_TIME)
 
 
 def track_page(client: Client, request: Request) -> dict[str, Any]:
-    """Return the form, and the result if the request has a search."""
+    """Return the form. If the request has a search, also return its result."""
     text = request.text("id")
     how = request.choice("how", tuple(how.value for how in How))
     asked: dict[str, Any] = {
@@ -77,7 +77,7 @@ def inquiry_of(asked: dict[str, Any]) -> Inquiry:
 
 
 def result_of(client: Client, request: Request, inquiry: Inquiry, *, groups: bool) -> dict[str, Any]:
-    """Run a search; return the hits in order, their states in groups, and how much was searched."""
+    """Run a search. Return the hits in order, their states in groups, and how much was searched."""
     try:
         search = inquiry.search(client)
     except TooLarge as error:
@@ -108,7 +108,7 @@ def result_of(client: Client, request: Request, inquiry: Inquiry, *, groups: boo
 
 
 def still_fits(request: Request, inquiry: Inquiry, hit: Hit) -> bool:
-    """Return whether a hit still matches after masking. Otherwise a search would reveal masked data."""
+    """Return whether a hit still matches after masking. Without this check a search could reveal masked data."""
     record = request.masks.masked(hit.partition.topic, hit.record)
     if record == hit.record:
         return True

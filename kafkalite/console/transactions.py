@@ -1,7 +1,8 @@
-"""Pages about transactions: transactional ids and states, and open transactions that block read_committed consumers.
+"""Show transactional ids with their states, and open transactions that block read_committed consumers.
 
-A transaction hangs if it is open in a partition but unknown to its coordinator (KIP-664). It does not end without an
-abort. Thread rule: functions belong to the thread that has the client.
+A transaction hangs if it is open in a partition but unknown to its coordinator (KIP-664). Only an abort ends it.
+
+Thread rule: functions belong to the thread that has the client.
 """
 
 from __future__ import annotations
@@ -33,17 +34,19 @@ OPEN: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
 
 
 class Transactions:
-    """The page of all transactions.
+    """The page about all transactions.
 
-    With many partitions, it checks only those of open transactions, and those where the sampler found an open
-    transaction up to a minute ago. A hanging transaction is older than that.
+    If the cluster has many partitions, the page does not check all of them. It checks the partitions of open
+    transactions, and the partitions where the sampler found an open transaction up to a minute ago. A hanging
+    transaction is older.
     """
 
     def __init__(self, sampler: Sampler) -> None:
         self._sampler = sampler
 
     def page(self, client: Client, request: Request) -> dict[str, Any]:
-        """Return the transactional ids (open ones first, with details) and partitions that open transactions block."""
+        """Return the transactional ids, open ones first with details, and the partitions that open transactions
+        block."""
         sought = request.text("q")
         listed = client.transactions.list()
         low = sought.lower()
@@ -78,7 +81,7 @@ def led(topics: Mapping[str, TopicDescription]) -> set[TopicPartition]:
 
 
 def described(client: Client, ids: Iterable[str]) -> dict[str, TransactionDescription]:
-    """Describe transactions by their coordinators; leave out unknown ones."""
+    """Return transactional id → description from its coordinator. Ids that are unknown there are left out."""
     found = {}
     for name in ids:
         with contextlib.suppress(KafkaError, ClientError):
@@ -102,9 +105,9 @@ def details(row: TransactionListing, known: TransactionDescription | None) -> di
 def held_back(
     client: Client, keys: set[TopicPartition], by_producer: Mapping[int, TransactionListing]
 ) -> tuple[list[dict[str, Any]], bool]:
-    """Return the partitions whose last stable offset is below the end, each with its transaction.
+    """Return (partitions whose last stable offset is below the end offset, whether the list is complete).
 
-    Also return whether the list is complete.
+    Each partition has its open transaction.
     """
     ends = client.list_offsets(dict.fromkeys(sorted(keys), OFFSET_LATEST))
     stable = client.list_offsets(dict.fromkeys(ends, OFFSET_LATEST), isolation=READ_COMMITTED)
@@ -136,7 +139,7 @@ def held_back(
 
 
 def place_of(request: Request) -> tuple[TopicPartition, int]:
-    """Parse a partition and a transaction's start offset."""
+    """Parse the partition and the start offset of a transaction from the path."""
     topic, number, offset = request.values
     return TopicPartition(topic, whole(number, "partition")), whole(offset, "offset")
 
@@ -164,9 +167,9 @@ def abort_page(client: Client, request: ActionRequest) -> dict[str, Any]:
 
 
 def abort_action(client: Client, request: ActionRequest) -> Done:
-    """Write the abort marker (KIP-664), if it is the transaction that was shown.
+    """Write the abort marker (KIP-664), if the transaction is still the one that was shown.
 
-    `confirm` must be the partition's name.
+    The field `confirm` must be the partition's name.
     """
     where, start = place_of(request)
     request.require_name(str(where))
