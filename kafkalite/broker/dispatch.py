@@ -231,8 +231,7 @@ class Dispatcher:
         client_id: bytes | None,
         body: bytes | LargeBody,
     ) -> bytes | None:
-        """Handle a request. Return the response frame; None if the response follows later or the connection was
-        closed."""
+        """Handle a request. Return the response frame; None if it follows later or the connection was closed."""
         row = self._find(key)
         if row is None or not row.serves(version):
             return self._refuse(connection, key, version, correlation_id, client_id)
