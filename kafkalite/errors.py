@@ -25,7 +25,7 @@ RETRIABLE: Final = True
 class ErrorCode(IntEnum):
     """Kafka's error codes, numbered as in the protocol (int16).
 
-    Each has a `text` and says whether it is `retriable`.
+    `text` is the default error text. `retriable` is True if the same request may succeed later.
     """
 
     text: str
@@ -247,9 +247,9 @@ def reason_of(error: OSError | ValueError) -> str:
 
 
 class StartupError(Exception):
-    """An error that prevents the broker from starting. The message is one sentence that says what to change.
+    """An error that prevents the broker from starting. The exit status is 2.
 
-    The exit status is 2.
+    The message is one sentence with the problem and the remedy.
     """
 
 

@@ -20,7 +20,7 @@ finds code that bypasses them.
     files, writes   _native.base.file_ops                       a fault plan (file_ops.arm)
     time            clock, passed as a parameter                FakeClock
     threads         executors, passed as a parameter            a scheduler with a seed
-    random numbers  randomness, for ids, names and jitter       randomness.drawn_from(seed)
+    random numbers  randomness, for ids, names and jitter       randomness.drawn_from(...)
 
 A simulation runs the whole broker on one thread. Therefore broker code must follow these rules:
 

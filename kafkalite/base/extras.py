@@ -30,7 +30,7 @@ OWN_EXTRA: Final = re.compile(rf"{DISTRIBUTION}\[([\w,-]+)\]")
 
 
 def needs_extra(what: str, extra: str) -> str:
-    """Return an error message that says what is missing, followed by the command that installs the extra."""
+    """Return an error message: the given text, followed by the command that installs the extra."""
     return f"{what}: {install_command(extra)}"
 
 

@@ -6,18 +6,22 @@ loaded exactly once.
     native          a load without Spark
     loading         the loop of any load: read, write files, commit
     plan            what the next commit reads
-    selection       the partitions to read, and where to start and end; shares: the size of each partition's part
+    selection       the partitions to read, and where to start and end
+    shares          the size of each partition's part of a batch
     leftovers       reading a range of which some records no longer exist
     parquet         rows to files
     layout          folders by hour, day or a column; flattened values
     columns         one schema for all files of a topic, as its columns change
-    decoded         columns of decoded values; avro_values and json_values decode
+    decoded         decoded values that do not fit; avro_values and json_values decode
     letters         dead letters: records that cannot be loaded
     manifest        the published files and offsets
     compaction      merging of small files
-    storage         the interface to a directory; local_disk and webhdfs implement it; places selects one
-    reading         `dataset` and `read`: the loaded data as pyarrow data; arrow_files: files for pyarrow
-    contents        the files and positions of a directory; table_schema: the columns of its topics
+    storage         the interface to a directory; local_disk and webhdfs implement it
+    places          selects the storage for a path
+    reading         `dataset` and `read`: the loaded data for pyarrow
+    arrow_files     access to files that pyarrow cannot read itself
+    contents        the files and positions of a directory
+    table_schema    the columns of its topics
     commits         the commits of a directory, and the hours that they changed
     positions       offsets by partition as JSON
     status          metrics of a continuous load

@@ -2,15 +2,14 @@
 
     columns of the table │ columns of records ─▶ merged ─▶ columns, and conflicts: types without a common type
 
-A table is the loaded data of one topic. Columns are matched by name, in any order. New columns are merged like this:
+A table is the loaded data of one topic. Columns are matched by name, in any order.
 
-    a new field                     is added, and is null in older rows
-    a type that differs             widens as in Avro: int ─▶ long, int and long ─▶ double, float ─▶ double,
-                                    string ─▶ bytes, decimals to more digits
-    a new field whose aliases       renames the old field; the old name becomes an alias
-    include an old field's name
+- A new column is added. It is null in older rows.
+- A column with another type gets the wider type, as in Avro: int ─▶ long, int and long ─▶ double, float ─▶ double,
+  string ─▶ bytes, decimals to more digits.
+- A column whose aliases include the name of an old column renames the old column. The old name becomes an alias.
 
-The same rules apply to the fields inside structs, lists and maps.
+The same rules apply to fields inside structs, lists and maps.
 
 JSON format, in manifests and in the output of `kafkalite load schema --json`: {"name", "type", "aliases"}. "type" is
 the name of an Arrow type, or {"struct": [columns]}, {"list": type} or {"map": type}. The keys of maps are strings.

@@ -326,7 +326,10 @@ def type_of(tokens: list[str], text: str) -> ColumnType:
 
 
 def take(tokens: list[str], text: str, what: str) -> str:
-    """Remove and return the next token. ColumnsError if it is punctuation or missing; `what` says what was expected."""
+    """Remove and return the next token. ColumnsError if it is punctuation or missing.
+
+    `what` names the expected token in the error.
+    """
     if not tokens or tokens[0] in "<>,:()":
         raise ColumnsError(f"columns {text!r}: {what} is missing; write them as 'id BIGINT, name STRING'")
     return tokens.pop(0)

@@ -336,8 +336,8 @@ class Target:
     def writing(self) -> Iterator[str]:
         """Return a context with the target's lock, whose value is a new folder for files to write.
 
-        It first undoes what a crash left behind, and refreshes `state`. LoadError if another writer keeps the lock too
-        long.
+        Before that, an incomplete change of a crashed writer is undone, and `state` is refreshed. LoadError if another
+        writer keeps the lock too long.
         """
         self.storage.make_folder(MANIFESTS)
         with self.storage.turn(f"{MANIFESTS}/{LOCK}", self._lock_timeout_s):

@@ -142,7 +142,7 @@ class BrokerRegistration:
     def _follow(self, wanted: dict[str, int], *, lost: bool) -> bool:
         """Register `wanted` in ZooKeeper. Return False if that failed and must be repeated.
 
-        `lost` says whether a new session must register the broker's id first.
+        If `lost` is set, the session is new, and the broker's id is registered first.
         """
         assert self._client is not None
         try:
