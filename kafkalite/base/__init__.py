@@ -1,4 +1,6 @@
-"""Utilities for all packages that do not depend on Kafka's message formats.
+"""Utilities that all packages may use: time, threads, logging, ACLs and others.
+
+They do not depend on Kafka's message formats.
 
     clock, executors, randomness  time, threads and random numbers, which a test can replace (see below)
     times                       parsing of times on the command line and in the console

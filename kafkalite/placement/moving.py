@@ -3,9 +3,13 @@
 No state is stored outside the cluster. If a run is interrupted, the moves in progress continue without it, and a new
 plan covers the rest. `cancel` cancels the moves in progress.
 
-Moves can be throttled as in Kafka (KIP-73). The settings `leader.` and `follower.replication.throttled.rate` are set on
-the brokers, and `…throttled.replicas` on the topics. They are removed at the end. If a run ends with an error while
-moves are in progress, the throttle remains. The run that later finishes or cancels these moves removes it.
+Moves can be throttled as in Kafka (KIP-73), by these settings:
+
+    on brokers   leader.replication.throttled.rate, follower.replication.throttled.rate
+    on topics    leader.replication.throttled.replicas, follower.replication.throttled.replicas
+
+The settings are removed at the end. If a run ends with an error while moves are in progress, the throttle remains. The
+run that later finishes or cancels these moves removes it.
 
 Thread rule: one thread at a time, the thread of the Client.
 """

@@ -14,7 +14,7 @@ input raises CompressionError.
 
 Memory limit: a broker decompresses any number of small batches at once, but only LARGE_COUNT large ones (`in_turns`).
 
-Two libraries: cramjam supports all data, but creates a new zstd context for each call. That takes four times as long as
+Two libraries: cramjam handles most data, but creates a new zstd context for each call. That takes four times as long as
 decompressing a batch of 12 KB. zstandard keeps contexts for each thread: 100 KB to decompress, 1 to 3 MB to compress.
 So it is used for single zstd frames of ordinary size and ordinary levels, and cramjam for all others.
 
