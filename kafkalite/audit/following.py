@@ -175,7 +175,7 @@ class Follower:
             save()
 
     def round(self, stop: Event) -> None:
-        """Count new records and report the results. A round that `stop` interrupts continues as the next round."""
+        """Count new records and report the results. If `stop` interrupts a round, the next call resumes it."""
         self.beat()
         if self._try(COUNTS, self._read_counts, stop):
             topics = sorted(topic for topic in self.reported.topics if self._plan.topics.fullmatch(topic))

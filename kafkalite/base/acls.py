@@ -173,7 +173,7 @@ class Acl(NamedTuple):
 
     @classmethod
     def from_texts(cls, texts: object) -> Self:
-        """Create an ACL from the strings that `texts` returns. ValueError if they are not a valid ACL."""
+        """Create an ACL from the strings that `Acl.texts` returned. ValueError if they are not a valid ACL."""
         if not isinstance(texts, list) or len(texts) != len(cls._fields) or {*map(type, texts)} != {str}:
             raise ValueError(f"{texts!r:.200} is not an ACL")
         kind, name, pattern, principal, host, operation, permission = texts

@@ -5,7 +5,7 @@
   kafkalite configs alter topic logs --set retention.ms=3600000
   kafkalite configs alter broker 1 --unset log.retention.ms
 
-Without --all, only values that differ from their default are shown.
+Without --all, only values that were set explicitly are shown.
 """
 
 from __future__ import annotations

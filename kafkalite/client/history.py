@@ -2,7 +2,7 @@
 
 A log loses its history if it is restored from a backup, truncated, or recreated and then written up to the same offset.
 A position is stored with its mark: the leader epoch, first offset and CRC of the batch before the position. Three
-checks compare the position with the log. Each check is made only for positions that passed the previous check:
+requests compare the position and the mark's epoch with the log, each for positions that passed the previous one:
 
     OffsetForLeaderEpoch   the epoch ends before the position: the log was truncated there (KIP-320)
     ListOffsets            the log ends before the position

@@ -1,8 +1,9 @@
 """Track the unfinished records of one assigned partition (a lane), and choose the next record to handle.
 
-    read ─▶ READY ─▶ RUNNING ─▶ DONE                 processed without a write, or skipped
-              ▲         ├─▶ MOVING ─▶ DONE           written to another topic, in a transaction with the offset
-              └─────────┴─▶ (stays)                  tried again in place, after a backoff or a ledger write
+    READY ─▶ RUNNING             the handler gets the record
+    RUNNING ─▶ DONE              the record is processed without a write, or skipped
+    RUNNING ─▶ MOVING ─▶ DONE    the record is written to another topic, in a transaction with the offset
+    RUNNING ─▶ READY             the record is tried again in place, after a backoff or a ledger write
 
 In a source topic, records are handled in offset order: each record waits for the record before it. In a retry topic,
 each record has its due time, so records finish out of order. With order by key, the records of a key form a chain, and

@@ -3,8 +3,8 @@
     failure number n ─▶ Strategy.step(n) ─▶ HERE (wait, try again in place) · TOPIC (to the retry topic of a delay)
                                             DEAD (to the dead letters) · IGNORE (count, continue) · STOP (end member)
 
-The failures of a record are numbered from 1. A letter's headers store the number, so it survives a restart of the
-member. A record that is retried in place has no letter: after a restart its number is 1 again.
+The failures of a record are numbered from 1. A record in a retry topic has the number in its headers, so it survives a
+restart of the member. Failures in place are not stored: after a restart they are counted from the stored number again.
 
 Thread rule: the values are immutable.
 """

@@ -125,7 +125,7 @@ class WebHdfs:
 
     @property
     def _failures(self) -> tuple[type[Exception], ...]:
-        """The exceptions of the package `hdfs`."""
+        """Return the exception classes of the packages `hdfs` and `requests`."""
         import requests
         from hdfs.util import HdfsError
 

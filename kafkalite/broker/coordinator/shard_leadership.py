@@ -11,8 +11,8 @@ stays unserved until its next election.
 State belongs to the leader epoch in which it was read (`ShardEpoch`), and is written only in that epoch. So a request
 that began before an election cannot overwrite newer state.
 
-`take` is called in the order of the metadata log. A call with None means that this broker resigned or that the
-partition was deleted. It refers to the epoch of the last call.
+`take` is called in the order of the metadata log. `take(partition, None)` means that this broker resigned, or that the
+partition was deleted. It ends the epoch that the previous `take` of the partition began.
 
 Source: CoordinatorRuntime of Kafka 4.1, which serves a partition without waiting until its records are safe.
 

@@ -150,9 +150,9 @@ class StagedChanges:
         self._preface = [*group.tombstones_locked(), *creation_records(self._group_id, state)]
 
     def tombstones(self) -> list[Record]:
-        """Return the records that erase the durable state.
+        """Return the records that erase this group's durable state.
 
-        Before the first write, these are the records that erase the group that this group replaces.
+        If nothing of this group is written yet, they erase the older group whose id it took.
         """
         state = self.durable
         if state.epoch == 0 and not state.members:

@@ -10,8 +10,8 @@
 While the feature group.version is 0, both APIs return UNSUPPORTED_VERSION. A heartbeat with contradictory fields gets
 INVALID_REQUEST, whether or not the group exists.
 
-Thread rule: heartbeats that join, leave or subscribe run on the I/O pool. They may match all topic names and compute a
-target assignment.
+Thread rule: heartbeats that join, leave or subscribe, or for which an assignment is due, run on the I/O pool. They may
+match all topic names and compute a target assignment.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ The errors are those of a Kafka broker without delegation.token.secret.key:
     client not authenticated   DELEGATION_TOKEN_REQUEST_NOT_ALLOWED (64)
     client authenticated       DELEGATION_TOKEN_AUTH_DISABLED (61)
 
-In a cluster the controllers may have tokens for other brokers, so requests of authenticated clients are forwarded.
+In a cluster the controllers may have tokens for other brokers, so Create, Renew and Expire requests of authenticated
+clients are forwarded.
 """
 
 from __future__ import annotations

@@ -9,12 +9,13 @@ Thread rule: any thread may call anything. `_..._locked` methods need the log's 
 one sync run at a time, so that a later success never hides a failed sync. It may be taken under the log's lock, but not
 the other way round.
 
-No thread waits for the disk under the log's lock, with three exceptions: to create a file at a roll, to write a new
-leader epoch, and to load producer state before the first idempotent append. A network worker never waits: its append is
+Appends and reads do not wait for a sync under the log's lock. What is rare does work on the disk under it: a roll, a
+new leader epoch, a truncation, and loading an index or producer state. A network worker never waits: its append is
 deferred to a thread that may block.
 
-Failures. If the disk is full, only appends are refused, until a write succeeds again. After a failed sync or any other
-write error the partition is offline until the process ends: only durable bytes count, and only a new start reads them.
+Failures. If the disk is full, only appends are refused, until a write succeeds again. A lack of memory or of file
+descriptors fails only the operation. After a failed sync or any other write error the partition is offline until the
+process ends: only durable bytes count, and only a new start reads them.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """A data pipeline on one machine, from web servers to loaded files. Each part is a program in its own process.
 
-    front_end ×2 ─Avro, marks─▶ live broker ─▶ kafkalite mirror ─▶ offline broker ─▶ stream ─▶ Parquet
-          │                          │                                   │                        │
-          └──▶ kafkalite registry ◀──┘                                   └──▶ kafkalite load ──▶ Parquet
-                           reader ◀──┤                                                            │
-     retry topic, dead letters ◀─ follow_up, which fails for some                                 │
-                              kafkalite audit: all of them, message by message ◀─────────────────┘
+    front_end ×2 ─▶ live broker ─▶ kafkalite mirror ─▶ offline broker ─┬─▶ stream ─────────▶ Parquet
+                         ├─▶ reader                                      └─▶ kafkalite load ─▶ Parquet
+                         └─▶ follow_up ─▶ retry topic, dead letters
+
+The visits are Avro records, with schemas in `kafkalite registry`. `kafkalite audit` compares all stages, message by
+message.
 
     __main__.py    python -m kafkalite.examples.pipeline
     run.py         the steps of a run: start, wait, compare, stop
