@@ -1,7 +1,7 @@
 """Define the settings of the 0.7 clients, with the keys, defaults and ranges of Kafka 0.7.
 
     ConsumerConfig.from_properties({"groupid": "g", "zk.connect": "127.0.0.1:2181"})
-    ConsumerConfig(groupid="g", zk_connect="127.0.0.1:2181")         '.' becomes '_', camel case snake case
+    ConsumerConfig(groupid="g", zk_connect="127.0.0.1:2181")         attributes are in snake case
     ConsumerConfig.load("consumer.properties")
 
 A value that is not a number, or out of range, raises InvalidConfig at once. An invalid pair in a `topic:number` list is

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def grace(text: str) -> float:
-    """Parse a number of seconds of at least 0, for argparse."""
+    """Parse 0 or a positive number of seconds, for argparse."""
     return 0.0 if text == "0" else seconds(text)
 
 

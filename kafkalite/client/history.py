@@ -44,7 +44,7 @@ class HeaderReader(Reader):
     """A Reader that yields only the header of the first batch at each position."""
 
     def headers(self) -> Iterator[tuple[TopicPartition, BatchInfo | None]]:
-        """Yield the header of each partition once."""
+        """Yield, for each position, the header of the batch there, or None if it cannot be parsed."""
         while not self.done:
             for item in self.answers():
                 found: Any = item

@@ -445,8 +445,9 @@ class PartitionLane:
         self.moving[item.offset] = item
 
     def unnote(self, item: Item) -> None:
-        """Withdraw the in-hand note of a record that was not handled. So the record is no suspect if the
-        process ends.
+        """Delete the ledger's note that the handler has a record, because it was not handled.
+
+        So the record is no suspect if the process ends.
         """
         item.noted, item.row = False, item.unnoted
         self.move(item, Verdict(row=item.row, stays=True))

@@ -227,7 +227,7 @@ class Session:
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
-        """The next offset to read, for each partition that is not paused."""
+        """Return the next offset to read, for each partition that is neither paused nor leaving."""
         return {key: lane.position for key, lane in self._lanes.items() if not (lane.paused or lane.leaving)}
 
     @property

@@ -22,8 +22,8 @@ ESTIMATE_PIECE: Final = 1 << 20
 def fair_shares(backlog: Positions, limit: int, turn: int = 0) -> dict[TopicPartition, int]:
     """Divide `limit` among the partitions in proportion to their backlogs. Return each partition's share.
 
-    Each partition with a backlog gets at least 1. If `limit` is below the number of partitions, they take turns. Then
-    `turn` must grow by `limit` from one call to the next; the sum of all positions does.
+    Each partition with a backlog gets at least 1. If `limit` is below the number of partitions, they take turns. Pass
+    the sum of all positions as `turn`: it grows by `limit` from one call to the next, as the turns require.
     """
     waiting = sorted(key for key, size in backlog.items() if size > 0)
     total = sum(backlog[key] for key in waiting)

@@ -30,7 +30,7 @@ def parse_properties(text: str, source: str = "configuration") -> dict[str, str]
     r"""Parse a text in Java's .properties syntax. StartupError if it is invalid; `source` names it in the message.
 
     Comments begin with `#` or `!`. Key and value are separated by `=`, `:` or spaces. A line that ends with `\`
-    continues on the next line. Escapes are `\t \n \r \f \\uXXXX`. As in Java, the last of several values for a key is
+    continues on the next line. Escapes are `\t \n \r \f \uXXXX`. As in Java, the last of several values for a key is
     used.
     """
     values: dict[str, str] = {}

@@ -14,5 +14,5 @@ The extra `spark` is required: PySpark 4.2 or newer, and Java 17.
 
 PySpark finds the format through the package `pyspark_kafkalite`. These modules import PySpark, each when it is first
 used: format, session, avro, json_values, streams, load.loading, source.batch, source.stream and sink.writers. No other
-module imports it.
+module of this package imports it.
 """

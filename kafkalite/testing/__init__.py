@@ -18,8 +18,8 @@
          pytest ──┬─ KafkaBroker ── OwnProcess ══ pipes ══ child ─┬─ InProcessBroker ── Faults
                   └─ in_process=True ─────────────────────────────┘
 
-Every pytest run with kafkalite installed loads the plugin, but nothing else until a fixture is used. The names of this
-package are imported when they are first used. The broker's process loads everything except pytest and the plugin.
+Every pytest run with kafkalite installed loads the plugin, and no broker until a fixture is used. The names of this
+package are imported when they are first used. The broker's process loads neither pytest nor the plugin.
 """
 
 from __future__ import annotations

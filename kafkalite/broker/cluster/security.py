@@ -1,8 +1,9 @@
 """Secure the connections that a broker opens to controllers and other brokers, with TLS and SASL.
 
-    peer          its listener                                                        mechanism, sasl.mechanism.…
-    controllers   the first of controller.listener.names                              controller.protocol
-    brokers       inter.broker.listener.name, or security.inter.broker.protocol's     inter.broker.protocol
+    connection to   listener                                           SASL mechanism
+    controllers     the first of controller.listener.names             sasl.mechanism.controller.protocol
+    brokers         inter.broker.listener.name, or the listener of     sasl.mechanism.inter.broker.protocol
+                    security.inter.broker.protocol
 
 For example:
 

@@ -4,8 +4,9 @@
 
     uniform  The default. The members' numbers of partitions differ by at most one, as far as subscriptions allow. Among
              such assignments, it chooses one that moves few partitions.
-    range    Topic by topic. The subscribers' numbers of partitions of a topic differ by at most one. Topics with equal
-             partition counts and equal subscribers are split alike. Members keep their partitions where possible.
+    range    Topic by topic. The subscribers' numbers of partitions of a topic differ by at most one. Members
+             keep their partitions where possible. New topics with equal partition counts and equal subscribers are
+             split alike.
 
 Both assign every partition of a subscribed topic to exactly one of its subscribers. The result depends only on the
 arguments: members are processed in the order of their ids.

@@ -1,7 +1,8 @@
 """Load, serve and unload the partitions of a coordinator's topic: `__consumer_offsets` or `__transaction_state`.
 
     standalone  start ─▶ loading (COORDINATOR_LOAD_IN_PROGRESS) ─▶ serving ─▶ stop (COORDINATOR_NOT_AVAILABLE)
-    cluster     a partition is loaded when this broker becomes its leader, and unloaded afterwards: `shard_leadership`
+    cluster     a partition is loaded when this broker becomes its leader, and unloaded when it no longer is its leader:
+                see `shard_leadership`
 
 An *owner* is a group or a transactional id, whose records are in one partition. If a partition cannot be read, its
 owners are not served, and all others are.

@@ -1,9 +1,9 @@
 """Handle DescribeTopicPartitions 0: describe topics in pages, for tools that describe very many topics (KIP-966).
 
-Topics are in the order of their names. A request without names is for all topics. A page ends after
-`response_partition_limit` partitions (at most PAGE_PARTITIONS_MAX), and its cursor is the start of the next page. A
-cursor with a negative partition, or with a topic that the request does not name, gets INVALID_REQUEST for all topics.
-The API never creates topics.
+Topics are in the order of their names; topics that the client may not describe are at the end. A request without names
+is for all topics. A page ends after `response_partition_limit` partitions (at most PAGE_PARTITIONS_MAX), and its cursor
+is the start of the next page. A cursor with a negative partition, or with a topic that the request does not name, gets
+INVALID_REQUEST for all topics. The API never creates topics.
 
 A standalone broker has no eligible leader replicas. It returns empty lists: the schema allows null, but Java's Admin
 fails on null. A broker in a cluster returns them (`in_cluster.describe_topic_partitions`).

@@ -16,13 +16,13 @@ Long requests. Dispatch estimates the cost of a request:
 - A body above `table.INLINE_SIZE` is long.
 - For a smaller body, the cost is the number of items times the API's `item_us`. The module `handlers.costs` adds an
   estimate for null lists and large topics. Above `table.INLINE_US` the request is long.
-- When a holder has used its `InlineShare` of the network threads, its requests count as long if they were pipelined or
-  are not short.
+- When a holder has used up its `InlineShare` of the network threads, its requests are long if they were pipelined
+  or their body is above `table.SHORT_SIZE`.
 
 A long request is parked and submitted to `LongRequests`. Its thread decodes the request, checks the permission for the
 API, calls the handler, encodes the response, and frees memory. Loops over a client's items run over
 `checkpointed(items)`, and the codec calls the same `Pace`. After a portion of 0.2 ms the thread sleeps at least as
-long, without any lock. `Pace.charge_to` charges the growth of the response.
+long (at most 100 ms), without any lock. `Pace.charge_to` charges the growth of the response.
 
 A handler that may wait for a disk runs on the I/O pool, where all long requests share one thread. If the handler
 returns a Deferred, the thread for long requests builds and encodes its result. When the client has disconnected or the

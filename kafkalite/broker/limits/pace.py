@@ -6,8 +6,8 @@ Loops over a client's items do this by iterating over `checkpointed`:
         ...                                         # in a long request: ends the portion, or the work, between items
 
 If a thread releases the GIL and takes it back at once, no waiting thread gets it. So a long request sleeps after each
-portion for at least as long as the portion took. When its client has disconnected or the broker stops, `Stopped` ends
-the request between two items, so no item is changed halfway.
+portion for at least as long as the portion took, up to 100 ms. When its client has disconnected or the broker stops,
+`Stopped` ends the request between two items, so no item is changed halfway.
 
 Do not use `checkpointed` or `checkpoint` while you hold a lock that a network thread may need. Do not use
 `checkpointed` on a collection that other threads change: copy it first.

@@ -1,6 +1,6 @@
 """Report metrics of limits on clients: quotas, connection limits, memory, denied operations.
 
-The *owner* of a quota is the user, the client id, or both, to which all clients with this quota belong. An owner's rate
+A quota applies to all clients of its *owner*: a user, a client id, or a user with a client id. An owner's rate
 is computed from two readings of a total: a scrape keeps its readings for later scrapes. So these metrics cost clients
 with quotas nothing.
 """

@@ -203,7 +203,7 @@ class Balance:
 
 
 def sticky(partition_counts: Mapping[str, int], members: Members) -> Assignment:
-    """Return the most even assignment, in which as many partitions as possible keep their previous owner."""
+    """Return a most even assignment that moves few partitions from their previous owners."""
     balance = Balance(partition_counts, members)
     for topic in sorted(partition_counts):
         for number in range(partition_counts[topic]):

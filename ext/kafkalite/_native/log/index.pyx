@@ -2,7 +2,7 @@
 
 An entry describes one batch: its base offset, its position in the segment, and the largest timestamp of all batches
 *before* it. None of these three ever decreases, so bisection finds an entry by any of them. A look-up by time returns a
-position before the result. The batch at position 0 has no entry.
+position at or before the result. The batch at position 0 has no entry.
 
 An index may be a mapped file, which can fail while it is read (see mapped_faults). So callers check `failed` after a
 look-up. If it is true, they discard the result, and the index is rebuilt from the log.

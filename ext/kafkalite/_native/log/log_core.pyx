@@ -3,11 +3,16 @@
 log_append appends. kafkalite.broker.log.partition_log, which owns a core, does everything else.
 
     log_start <= flushed <= log_end          segments: ascending, contiguous, never empty; the last one is active
-    log_start <= high_watermark <= log_end   standalone: equal to log_end; replicated: moved by set_high_watermark();
-                                             positional: equal to flushed. Fixed when the log is created, except by
-                                             set_replicated()
-    log_start <= last_stable <= high_watermark      the first offset of the oldest open transaction, else equal;
-                                             replicated: of the oldest that is open or whose marker is above
+    log_start <= high_watermark <= log_end   depends on the kind of the log, see below
+    log_start <= last_stable <= high_watermark      the first offset of the oldest open transaction; without one, equal
+                                             to high_watermark
+
+A log has one of three kinds from its creation on; set_replicated() alone changes it:
+
+    standalone    high_watermark is log_end
+    replicated    high_watermark is where all in-sync replicas have the records. A transaction counts as open while the
+                  marker that ends it is at or above high_watermark
+    positional    high_watermark is flushed (Kafka 0.7)
 
 An append checks the batch, takes the log's lock, assigns offsets, writes, indexes and publishes. It then releases the
 lock and notifies the listeners. A read takes no lock: it uses the offsets and the immutable tuple of segments, and
@@ -22,7 +27,7 @@ Thread rules:
     offsets     offsets and `segments` are stored together while the GIL is held, without a Python call in between. So
                 any thread may read them together
     aborted     an aborted transaction is recorded before the last stable offset moves
-    listeners   are called on the appending thread, with the GIL and without the lock, and must not block
+    listeners   are called on the thread that moved an offset, with the GIL and without the lock, and must not block
 
 The owner, a PartitionLog, does the steps that may block or need a codec:
 

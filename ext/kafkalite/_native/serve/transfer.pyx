@@ -8,8 +8,8 @@ Bytes before a file range are sent with MSG_MORE, so that the header and the fir
 sent by sendfile(2), and never enter user space. With TLS, both are collected in the worker's buffer and encrypted; long
 ranges are encrypted directly from the map.
 
-If a file is unreadable or too short, its log goes offline. A response with copied records can still report an error. If
-the header is already sent, the connection is closed.
+If a file is unreadable or too short, its log goes offline. If the header of the response is already sent, the connection
+is closed; else the response reports the error.
 
 Thread rule: any thread fills an Answer, once. From then on it belongs to its connection's worker.
 """
