@@ -4,8 +4,8 @@ The leader's replication limit (KIP-73): while it is used up, a follower that is
 throttled partition. Records sent to followers in sync count towards the limit too.
 
 The fetch offset tells the log up to where the follower has the records. The log is told once, when the fetch is first
-examined: by the time a parked fetch is examined again, the offset is out of date. A refused fetch, or one with diverging
-epochs (KAFKA-13141), is not used.
+examined: by the time a parked fetch is examined again, the offset is out of date. A refused fetch is not used, and
+neither is one with diverging epochs (KAFKA-13141).
 
 Source: Partition.fetchRecords of Kafka 4.1, with the same order of checks. This is not in fetch.pyx, so that the code
 path of consumers stays small.
