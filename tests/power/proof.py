@@ -58,8 +58,8 @@ generates this page.
 directories that a power cut could leave, starts a broker on each, and compares the broker's data with the recorded
 answers. `tests/power/README.md` describes the method and both file system models (posix and ext4).
 
-- **states**: crash states per model.
-- **replicas**: crash states of a broker in a cluster whose leaders change, lose data and return. The broker must
+- **states**: such directories, for each model.
+- **replicas**: such directories of a broker in a cluster whose leaders change, lose data and return. The broker must
   rejoin, and its logs must match those of its leaders.
 - **findings**: promised data was missing, unexpected data was present, or the broker hung or did not start.
 - **answers**: acknowledged records, offsets and transactional offsets.
@@ -76,7 +76,7 @@ KILLS = """
 the restarted brokers during their start. Afterwards, every acknowledged change must be present. Every other change must
 be complete or absent.
 
-- **in doubt**: changes in flight when the broker died. **kept**: changes in doubt that were complete after the restart.
+- **in doubt**: changes without an answer when the broker died. **kept**: those that were complete after the restart.
 
 """
 KILLS_TABLE = """| commit | kills | changes acknowledged | in doubt | kept | findings |
@@ -86,17 +86,18 @@ CLUSTER = """
 ## Faults of a replicated cluster
 
 `make prove FAMILY=cluster BROKERS=kafkalite` runs three brokers and an Apache Kafka controller, with three replicas and
-`min.insync.replicas=2`. The load is idempotent and transactional producers, groups of both protocols, and an
-exactly-once copier. Brokers and the controller are killed, stopped and frozen; links fail in one or both directions.
-`tests/cluster/README.md` describes the method.
+`min.insync.replicas=2`. The clients are idempotent and transactional producers, groups of both protocols, and an
+exactly-once copier. Brokers and the controller are killed, stopped and frozen. Network links fail in one or both
+directions. `tests/cluster/README.md` describes the method.
 
 - After each fault, all replicas are compared byte by byte. After every ten faults, every answer is compared with the
   logs.
-- **brokers**: `java` is the control, and `mixed` includes one Apache Kafka broker. `exchanged` switches brokers between
-  Kafka and kafkalite on the same directories. `upgraded` switches them between an older and the tested commit.
+- **brokers**: `java` is the control with Apache Kafka alone, and `mixed` includes one Apache Kafka broker. `exchanged`
+  switches brokers between Kafka and kafkalite on the same directories. `upgraded` switches them between an older and the
+  tested commit.
 - **acknowledged**: records, including those of committed transactions. **commits**: offset commits.
-- **findings**: an acknowledged record lost, duplicated, reordered or changed; an aborted record or part of a
-  transaction visible; a group offset that moved back; replicas that differ; a client that did not continue.
+- **findings**: an acknowledged record was lost, duplicated, reordered or changed; an aborted record or part of a
+  transaction was visible; a group offset moved back; replicas differed; a client did not continue.
 - **renumbered**: duplicates that a broker cannot detect, because librdkafka sent them again as new records. They are
   not findings.
 
@@ -123,7 +124,7 @@ FAILURES = """
 ## Failing records and members killed at any step
 
 `make prove FAMILY=failures SEEDS=0-9999` runs the core of `kafkalite.failures` in a simulation. Each seed is one
-sequence of faults: members are killed between any two steps, evicted and replaced; transactions are refused, and
+sequence of faults. Members are killed between any two steps, evicted and replaced. Transactions are refused, and
 commits arrive late. **broken** counts the seeds in which a guarantee was broken.
 
 """
@@ -133,7 +134,7 @@ FAILURES_TABLE = """| commit | seeds | steps | broken |
 FAILURES_KILLS = """
 Real processes were killed too (November 2026):
 
-- Three members processed 100,002 records, 2 % of which always fail, with 200 kills of members and 10 of the broker.
+- Three members processed 100,002 records, of which 2 % always fail. Members were killed 200 times, the broker 10 times.
   Each record was processed or became a dead letter, exactly once. With `order="key"`, 2 records that were in progress
   at three kills became dead letters too.
 - The four programs of `examples/failures/` ran with each client and kind of handler: 69 runs of 1,800 orders, with 276
