@@ -58,9 +58,9 @@ generates this page.
 directories that a power cut could leave, starts a broker on each, and compares the broker's data with the recorded
 answers. `tests/power/README.md` describes the method and both file system models (posix and ext4).
 
-- **states**: such directories, for each model.
-- **replicas**: such directories of a broker in a cluster whose leaders change, lose data and return. The broker must
-  rejoin, and its logs must match those of its leaders.
+- **states**: simulated power cuts, for each model.
+- **replicas**: simulated power cuts of a broker in a cluster whose leaders change, lose data and return. The broker
+  must rejoin, and its logs must match those of its leaders.
 - **findings**: promised data was missing, unexpected data was present, or the broker hung or did not start.
 - **answers**: acknowledged records, offsets and transactional offsets.
 - **early**: answers that the broker sent before the data was durable.
@@ -93,8 +93,8 @@ directions. `tests/cluster/README.md` describes the method.
 - After each fault, all replicas are compared byte by byte. After every ten faults, every answer is compared with the
   logs.
 - **brokers**: `java` is the control with Apache Kafka alone, and `mixed` includes one Apache Kafka broker. `exchanged`
-  switches brokers between Kafka and kafkalite on the same directories. `upgraded` switches them between an older and the
-  tested commit.
+  switches brokers between Kafka and kafkalite on the same directories. `upgraded` switches them between an older and
+  the tested commit.
 - **acknowledged**: records, including those of committed transactions. **commits**: offset commits.
 - **findings**: an acknowledged record was lost, duplicated, reordered or changed; an aborted record or part of a
   transaction was visible; a group offset moved back; replicas differed; a client did not continue.
