@@ -49,11 +49,11 @@ NOT_CALLED = {
     "connect-plugin-path": "reads Connect's files, not a broker",
     "kafka-dump-log": "reads segment files; the interchange tests run it on kafkalite's",
     "kafka-jmx": "reads a JVM's metrics; kafkalite has no JVM",
-    "kafka-metadata-shell": "reads Kafka's metadata log, which kafkalite does not have",
+    "kafka-metadata-shell": "reads Kafka's metadata log; kafkalite has none",
     "kafka-run-class, kafka-server-start, kafka-server-stop, kafka-storage, trogdor": "start and prepare Kafka itself",
-    "kafka-console-share-consumer, kafka-share-consumer-perf-test": "share groups are not supported",
-    "kafka-share-groups, kafka-verifiable-share-consumer": "share groups are not supported",
-    "kafka-streams-groups": "streams groups are not supported",
+    "kafka-console-share-consumer, kafka-share-consumer-perf-test, kafka-share-groups, "
+    "kafka-verifiable-share-consumer": "need share groups, which are not supported",
+    "kafka-streams-groups": "needs streams groups, which are not supported",
 }
 """Scripts of Kafka 4.1 that are left out → why."""
 

@@ -43,8 +43,8 @@ OPENING = f"""\
 # Apache Kafka's command line tools
 
 The tools of Apache Kafka {KAFKA_VERSION} ran with the same calls against a single-node Apache Kafka and against
-kafkalite. The comparison covers exit status and output, without addresses, ids, times and the wording of broker errors.
-`python -m tests.compat.kafka_tools.side_by_side --write` generates this page.
+kafkalite. The comparison covers exit status and output. It ignores addresses, ids, times and the wording of broker
+errors. `python -m tests.compat.kafka_tools.side_by_side --write` generates this page.
 """
 SETTINGS = {"offsets.topic.replication.factor": "1", "group.initial.rebalance.delay.ms": "0"}
 ONE_CALL_S = 120
@@ -212,8 +212,8 @@ def page(compared: Sequence[Compared]) -> str:
         different = sum(bool(one.differences or one.call.on_purpose) for one in ones)
         reasons = list(dict.fromkeys(one.call.on_purpose for one in ones if one.call.on_purpose))
         lines += [f"| `{tool}` | {different} | {'; '.join(reasons)} |"] if different else []
-    lines += ["", "Not tested:", "", "| Tools | Reason |", "| --- | --- |"]
-    lines += [f"| {names} | {why} |" for names, why in NOT_CALLED.items()]
+    lines += ["", "Not tested:", ""]
+    lines += [f"- {names}: {why}" for names, why in NOT_CALLED.items()]
     return "\n".join([*lines, ""])
 
 
