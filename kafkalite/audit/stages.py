@@ -270,7 +270,7 @@ def mark_columns(schema: Any, file: DataFile, fields: MarkFields | None) -> list
         found += [name for name in (DECODED, "value") if name in schema.names][:1]
         if found in ([], ["headers"]):
             raise NothingToCompare(
-                f"{file.path} was loaded without values, but the audit marks are in their field {field}"
+                f"{file.path} was loaded without values, but the audit marks are in the field {field} of the values"
             )
     if not found:
         raise NothingToCompare(f"{file.path} was loaded without headers, which contain the audit marks")

@@ -159,7 +159,7 @@ def add_layout_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--flatten",
         choices=(".", "_"),
-        help="store each nested field of decoded values as its own column; this character joins the names, as in "
+        help="store each nested field of decoded values as its own column, and join the names by this character, as in "
         "user.name (default: as in the first load, else keep fields nested)",
     )
 
