@@ -2,20 +2,31 @@
 
 They do not depend on Kafka's message formats.
 
-    clock, executors, randomness  time, threads and random numbers, which a test can replace (see below)
-    times                       parsing of times on the command line and in the console
-    pool, deferred, wakeup      the I/O pool; a response that is completed later; a wake-up for a selector
-    ending                      SIGTERM and Ctrl-C for long-running commands
-    acls, quota_entities        ACLs and quota entities as in Kafka's protocol
-    logging, metric_families    log lines; the interface for metrics
-    forks                       makes a forked child give up its parent's brokers and clients
-    lazy, dataclass, plugins    lazy imports; fast data classes; objects of classes that settings name
-    regex, http_ask, extras     RE2 expressions; HTTP requests with a deadline; the command that installs an extra
-    available_memory, shortage  the available memory; threads that survive a shortage of memory
+    clock             clocks that a test can replace
+    executors         threads that a test can replace
+    randomness        random numbers that a test can replace
+    times             parses times on the command line and in the console
+    pool              runs jobs that wait for a disk (the I/O pool)
+    deferred          a response that is completed later
+    wakeup            wakes a thread that waits in a selector
+    ending            SIGTERM and Ctrl-C for long-running commands
+    acls              ACLs as in Kafka's protocol
+    quota_entities    quota entities as in Kafka's protocol
+    logging           formats log lines
+    metric_families   the interface for metrics
+    forks             makes a forked child give up its parent's brokers and clients
+    lazy              imports names when they are first used
+    dataclass         fast data classes
+    plugins           creates objects of classes that settings name
+    regex             regular expressions with RE2
+    http_ask          HTTP requests with a deadline
+    extras            the pip command that installs an extra
+    available_memory  the memory that this process can use
+    shortage          keeps threads alive when memory runs out
 
 Interfaces for tests. The packages `kafkalite.broker.log` and `kafkalite.broker.coordinator` use files, time, threads
-and random numbers only through the interfaces below. A simulation replaces all four. The file `tests/test_seams.py`
-finds code that bypasses them.
+and random numbers only through the interfaces below. A simulation replaces each interface. The file
+`tests/test_seams.py` finds code that bypasses them.
 
     resource        interface                                   replaced in a simulation by
     files, reads    broker.log.disk                             disk.instead(...)
@@ -26,8 +37,8 @@ finds code that bypasses them.
 
 A simulation runs the whole broker on one thread. Therefore broker code must follow these rules:
 
-- Code waits only in `Event.wait`. A worker without work returns, and is called again later.
+- Code waits only in `Event.wait`. If a worker has no work, its function returns, and is called again later.
 - Code that holds a lock never waits.
-- A set is sorted before its items reach the disk or a queue. Its order differs between processes, but the same seed
-  must give the same run.
+- A set is sorted before its items reach the disk or a queue. The order of a set differs between processes, but the
+  same seed must give the same run.
 """

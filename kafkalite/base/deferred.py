@@ -1,16 +1,16 @@
 """Define Deferred: a response to a request that is completed later, without blocking a thread.
 
-    handler ─▶ Deferred ─▶ dispatch parks the request ─▶ deliver(response)
-                  ▲
-                  └─ complete(response), once, from any thread, before or after
+    handler     returns a Deferred instead of waiting for the response
+    dispatch    parks the request, and calls `then` with a function that delivers the response
+    any thread  calls `complete` with the response, before or after the call of `then`
 
-A handler that would have to wait returns a Deferred. An incomplete Deferred also blocks the later responses of its
-connection, so its creator must always complete it, even when the broker stops. A Deferred without a time limit has an
-`abandoned` callback, which is called when its client disconnects.
+An incomplete Deferred also blocks the later responses of its connection, so its creator must always complete it, even
+when the broker stops. A Deferred without a time limit has an `abandoned` callback, which is called when its client
+disconnects.
 
-Thread rule: call `complete` and `then` from any thread, each once. The function passed to `then` is called on the
-thread that completes the Deferred. If it is already complete, `then` calls the function. No lock is held during the
-call.
+Thread rule: any thread may call `complete` and `then`. Only the first `complete` has an effect, and `then` is called
+once. The function passed to `then` is called on the thread that completes the Deferred. If the Deferred is already
+complete, `then` calls the function itself. No lock is held during the call.
 """
 
 from __future__ import annotations

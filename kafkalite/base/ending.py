@@ -3,13 +3,14 @@
     signal ─▶ C handler ─▶ a byte into the socket pair ─▶ wait() returns the signal's number
     failure ─▶ failed() ──▶ a byte 0 ───────────────────▶ wait() returns 0
 
-The byte stays in the socket pair until wait() reads it, so a signal just before wait() is not lost. A queue or a
-threading.Event is not safe here. A signal handler runs between two instructions of Python. So the main thread could
-already be on its way to sleep, or it could hold the lock that the handler needs.
+The byte stays in the socket pair until wait() reads it, so a signal just before wait() is not lost.
+
+A queue or a threading.Event is not safe here, because a signal handler can run between any two instructions of the main
+thread. At that time, the main thread may hold the lock that the handler needs, or be about to sleep.
 
 A second signal ends the process at once.
 
-Thread rule: main thread only, except failed().
+Thread rule: main thread only. Only failed() may be called by any thread.
 """
 
 from __future__ import annotations

@@ -5,9 +5,12 @@
     each(name, ...)         runs a function for many items concurrently and waits for all results
     event()                 a flag that threads can wait for, like threading.Event
 
-Parts of a broker receive their executors as a parameter. They must not wait for each other, except in `Event.wait`. If
-a worker has no work, its turn returns. Code that holds a lock never waits. Therefore a simulation can run all parts on
-one thread, in any order.
+The parts of a broker receive their executors as a parameter. To run all parts on one thread in any order, a simulation
+relies on three rules:
+
+- A part waits for another part only in `Event.wait`.
+- If a worker has no work, its turn returns.
+- Code that holds a lock never waits.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Build the pip command that installs one of kafkalite's optional extras, such as spark, into this installation.
 
 kafkalite has no releases on a package index, so a package with that name there would belong to someone else. While
-`RELEASE_INDEX` is None, the command therefore does not install kafkalite from an index. A test checks that no tracked
-file does either. The command uses the clone, wheel or repository that this installation came from, or lists the
-packages of the extra.
+`RELEASE_INDEX` is None, the command therefore installs no kafkalite from an index. It uses the clone, wheel or
+repository that this installation came from. If there is none, it lists the packages of the extra.
 """
 
 from __future__ import annotations

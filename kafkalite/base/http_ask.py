@@ -57,7 +57,7 @@ class _TimedFile(io.RawIOBase):
 
 
 class _TimedSocket:
-    """The one method of a socket that HTTPResponse uses, with a deadline for reading."""
+    """A socket with a deadline for reading. It has only the one method that HTTPResponse uses."""
 
     def __init__(self, connection: socket.socket, until: float) -> None:
         self._connection = connection

@@ -4,8 +4,8 @@
     {"time": "2026-11-21T09:50:00.123Z", "level": "INFO", "logger": "kafkalite.broker.log.manager", "message": ..., ...}
 
 Modules log through the standard library (`logging.getLogger(__name__)`), and pass structured values with `fields`. Each
-event is one line. Only the command line calls `configure`. An application that uses kafkalite as a library configures
-logging itself.
+event is one line. `configure` is for programs of kafkalite, such as its commands. An application that uses kafkalite as
+a library configures logging itself.
 
 Clients can choose some texts, such as topic names. `escaped` makes them safe for log lines and for labels of metrics.
 
