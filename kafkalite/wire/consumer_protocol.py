@@ -1,11 +1,12 @@
 """Encode and decode the consumer protocol: the subscriptions and assignments inside JoinGroup and SyncGroup.
 
-    subscription    int16 version · topics · user data · from 1: owned partitions · from 2: generation · from 3: rack
-    assignment      int16 version · partitions by topic · user data
+    subscription    version (int16) · topics · user data
+                    from version 1 also owned partitions, from version 2 the generation, from version 3 the rack
+    assignment      version (int16) · partitions by topic · user data
 
 In a classic group, the broker does not read these bytes. A consumer group (KIP-848) may also have members that use the
-classic protocol. For them the broker acts as the group leader: it decodes their subscriptions and encodes their
-assignments.
+classic protocol. For these members the broker acts as the group leader: it decodes their subscriptions and encodes
+their assignments.
 
 Later versions only append fields (KIP-429, KIP-792, KIP-881). So a decoder reads the fields that it knows and ignores
 the rest. A negative version is invalid. Clients write subscriptions in version 3 and assignments in version 1. The

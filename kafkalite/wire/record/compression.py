@@ -3,7 +3,7 @@
     codec      written as                                       read as
     1 gzip     one member                                       any number of members
     2 snappy   one raw block; large data as a xerial stream     one raw block, or the xerial stream of the Java client
-    3 lz4      a frame of independent blocks                     any frames
+    3 lz4      a frame of independent blocks                    any frames
     4 zstd     one frame without content size                   any frames, with or without content size
 
 lz4 blocks are independent, because the Java client rejects other blocks.
@@ -14,9 +14,14 @@ input raises CompressionError.
 
 Memory limit: a broker decompresses any number of small batches at once, but only LARGE_COUNT large ones (`in_turns`).
 
-Two libraries: cramjam handles most data, but creates a new zstd context for each call. That takes four times as long as
-decompressing a batch of 12 KB. zstandard keeps contexts for each thread: 100 KB to decompress, 1 to 3 MB to compress.
-So it is used for single zstd frames of ordinary size and ordinary levels, and cramjam for all others.
+Three libraries are used:
+
+    zstandard   single zstd frames of ordinary size and level; each thread keeps its contexts between calls
+    zlib        compression with gzip
+    cramjam     everything else; it creates a zstd context for each call
+
+A new context costs four times as much time as decompressing a batch of 12 KB. The contexts that a thread keeps take 100
+KB for decompression, and 1 to 3 MB for compression.
 
 Thread rule: functions are pure and run on any thread, without the GIL during (de)compression. A Decompressor belongs to
 one thread at a time. The libraries are imported on first use.
@@ -205,10 +210,11 @@ def decompress(codec: int, data: Buffer, size_max: int = DECOMPRESSED_SIZE_MAX) 
 class Decompressor:
     """A decompressor with a reusable output buffer of `size_max` bytes.
 
-    The system allocates pages when they are written.
+    The system allocates pages when they are written. The result of `decompress` is valid until the next call of
+    `decompress`, `rest` or `close`. With `in_turns`, a large batch waits while LARGE_COUNT other large results are
+    valid.
 
-    1. The result of `decompress` is valid until the next call of `decompress`, `rest` or `close`. 2. One thread at a
-    time. 3. With `in_turns`, a large batch waits while LARGE_COUNT other large results are valid (see 1).
+    Thread rule: one thread at a time.
     """
 
     def __init__(self, size_max: int = DECOMPRESSED_SIZE_MAX, *, in_turns: bool = False) -> None:

@@ -3,8 +3,9 @@
 A message set can be compressed into one message, a wrapper. A wrapper has magic 1, and its payload is the compressed
 set. Wrappers can be nested.
 
-    1 gzip     one stream                                   read as any number of members
-    2 snappy   snappy-java's stream: a header, then blocks   read as that, or as one raw block
+    codec      written as                                read as
+    1 gzip     one stream                                any number of members
+    2 snappy   snappy-java's stream: header, blocks      that stream, or one raw block
 
 Two limits protect against sets from clients: the nesting depth of wrappers, and the decompressed size of a wrapper
 together with the wrappers around it.
