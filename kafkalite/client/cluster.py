@@ -1,9 +1,12 @@
 """Find brokers and partition leaders, keep connections to them, and retry requests after leader changes.
 
-    bootstrap servers ─▶ any broker ─▶ metadata ─▶ leaders ─▶ one connection to each
-              ▲                                       │
-              └──── leader moved, connection lost ◀───┘      retries after `retry_backoff_s`, doubling, until
-                                                             `retry_timeout_s` has passed
+    first request       connects to a bootstrap server
+    metadata            any broker lists the brokers and the leader of each partition
+    request             goes to the leader, on one connection per broker
+    leader has moved    metadata is fetched again, and the request is retried
+    connection lost     the same, if a retry is safe
+
+The time between retries starts at `retry_backoff_s` and doubles. Retries end when `retry_timeout_s` has passed.
 
 Look-ups and reads are retried after a lost connection. A request that changes something is retried only if the broker
 reports that the request had no effect (a retriable error code).

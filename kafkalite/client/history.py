@@ -2,14 +2,14 @@
 
 A log loses its history if it is restored from a backup, truncated, or recreated and then written up to the same offset.
 A position is stored with its mark: the leader epoch, first offset and CRC of the batch before the position. Three
-requests compare the position and the mark's epoch with the log, each for positions that passed the previous one:
+requests in turn compare the position and its mark with the log, until one of them finds a difference:
 
     OffsetForLeaderEpoch   the epoch ends before the position: the log was truncated there (KIP-320)
     ListOffsets            the log ends before the position
     Fetch                  a different batch precedes the position: the log was restored and has the same epoch
 
-The third check leaves out compacted logs, because compaction rewrites batches. A position without an epoch, which an
-older release stored, gets only the second check.
+The third request leaves out compacted logs, because compaction rewrites batches. A position without an epoch, which an
+older release stored, gets only the second request.
 
 Thread rule: one thread at a time, that of the Client.
 """

@@ -2,8 +2,11 @@
 
     write ─▶ rows by topic ─▶ rows by partition ─▶ Producer
 
-A row goes to the partition in its partition column. Without that value, the murmur2 hash of the key selects the
-partition. All rows of a `write` that also have no key go to the same partition; the next `write` uses the next one.
+The partition of a row is chosen in this order:
+
+1. The row's value in the partition column, if there is one.
+2. The murmur2 hash of the key.
+3. Without a key, one partition for all such rows of a `write`. The next `write` uses the next partition.
 
 Bytes are copied once, from Arrow's memory into the batches that are sent. Each `write` starts new batches, so write
 thousands of rows at a time: a hundred rows make small batches.

@@ -1,8 +1,11 @@
 """Read topics as a member of a consumer group, with rebalances, callbacks and offset commits.
 
-    poll ─▶ rebalance? revoke, add, callbacks ─▶ start offsets of new partitions ─▶ Reader ─▶ chunks
-              ▲                                      ▲
-    Membership (a thread): joins, heartbeats      Commits: fetches and commits offsets
+Two helpers do the group's work: a Membership (a thread) joins the group and sends heartbeats, and Commits fetches and
+commits offsets. A poll has these steps:
+
+1. After a rebalance, revoke and add partitions, and run the callbacks.
+2. Look up the start offsets of new partitions.
+3. Return a chunk of records from the Reader.
 
 With `cooperative-sticky` as the only assignor, a member keeps partitions during a rebalance and continues to read them.
 Otherwise all partitions are revoked before the rebalance and assigned after it (`eager`).

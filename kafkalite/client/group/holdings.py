@@ -1,7 +1,11 @@
 """Track the partitions assigned to a group member, their positions, and records that were not handed out yet.
 
-    assigned ──▶ unplaced (no start offset) ──begin──▶ chunks waiting ──handed out──▶ position moves ──committed──▶ …
-      └───────────────────────────────── dropped: revoked or lost ◀──────────────────────────────────────────────┘
+    assigned            the partition is `unplaced`: it has no start offset yet
+    begin               sets the start offset
+    chunks are read     they wait here until they are handed out
+    chunk handed out    the position moves to the offset after the chunk
+    position committed  it is stored, so that it is not committed again
+    revoked or lost     everything about the partition is dropped
 
 Thread rule: one thread at a time, that of the GroupReader.
 """

@@ -1,15 +1,15 @@
 """A thread that joins a consumer group for one member, sends its heartbeats and leads the group (classic protocol).
 
-    IDLE ──join──▶ JOINING ──join and sync answered──▶ STABLE ──REBALANCE_IN_PROGRESS──▶ REBALANCING ──join──▶ JOINING …
-                      │                                  │  topics changed ─────────────────▲
-                      ▼                                  ▼
-                    LOST (not a member any more: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, poll came too late) ──join──▶ …
-                    FAILED (a retry cannot help: FENCED_INSTANCE_ID, INCONSISTENT_GROUP_PROTOCOL, ...)
+    IDLE, REBALANCING, LOST ─▶ JOINING   the owner calls `join`
+    JOINING ─▶ STABLE                    JoinGroup and SyncGroup are answered
+    STABLE ─▶ REBALANCING                REBALANCE_IN_PROGRESS, or topics have changed
+    any ─▶ LOST                          no longer a member: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, a poll came too late
+    any ─▶ FAILED                        a retry cannot help: FENCED_INSTANCE_ID, INCONSISTENT_GROUP_PROTOCOL, ...
 
-The owner of the thread is the GroupReader, which alone revokes and adds partitions. The thread reports REBALANCING,
-LOST or a new assignment. Then it waits until the owner has revoked partitions, run the callbacks and called `join`.
-Meanwhile it sends heartbeats, so that the group waits for this member. If the owner does not poll within
-`max_poll_interval_s`, the thread leaves the group.
+The owner of the thread is the GroupReader. Only the owner revokes and adds partitions. The thread reports REBALANCING,
+LOST or a new assignment, and waits until the owner has revoked partitions, run the callbacks and called `join`. While
+the thread waits, it continues to send heartbeats, so that the group waits for this member. If the owner does not poll
+within `max_poll_interval_s`, the thread leaves the group.
 
 If this member is the group leader, the thread assigns partitions with the assignor that the group chose. It also checks
 every `topics_age_max_s` whether topics have changed.

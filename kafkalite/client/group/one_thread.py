@@ -1,7 +1,7 @@
 """Let one thread at a time use a GroupReader, and wake that thread if another thread closes the reader.
 
-    free ──entered──▶ one thread inside (callbacks may enter again) ──▶ free
-      └── shut, by any thread: wakes the thread inside, waits until it has left or a timeout ──▶ closed
+    entered    a thread enters the reader; its callbacks may enter again; another thread gets RuntimeError
+    shut       any thread: wakes the thread inside, and waits until that thread has left, or for a timeout
 
 Thread rule: any thread. The lock `_changed` guards the state; no callback runs while a thread holds it.
 """

@@ -1,4 +1,4 @@
-"""Count the records of small partitions exactly, by reading them; for large partitions, compute an upper bound.
+"""Count the records of small partitions exactly by reading them, and compute an upper bound for large partitions.
 
 Kafka has no request for the number of records. The difference of two offsets is only an upper bound: it also counts
 control records, aborted records and records that compaction removed.

@@ -1,11 +1,11 @@
 """Find the next readable batch after a corrupt batch, and find out whether another replica may have an intact copy.
 
 A fetch of one byte returns the batch that contains an offset (KIP-74), or the broker's error if the batch is corrupt.
-This module verifies the checksum of each returned batch. It searches in three steps:
+This module verifies the checksum of each returned batch. It tries offsets after the corrupt batch, in three steps:
 
-    +1 +2 … +512      one offset after the other, so that no batch between two corrupt batches is missed
-    +2 +4 +8 …        then with steps that double, to get out of a large corrupt batch
-    bisection         then between the last unreadable and the first readable offset
+    1. +1 +2 … +512    each of the next 512 offsets, so that no batch between two corrupt batches is missed
+    2. +2 +4 +8 …      steps that double, to get out of a large corrupt batch
+    3. bisection       between the last unreadable and the first readable offset
 
 Thread rule: one thread at a time, that of the Client.
 """

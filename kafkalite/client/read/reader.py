@@ -5,20 +5,21 @@
 Each leader has one fetch in flight. When its response arrives, the batch headers give the next offsets, and the next
 fetch is sent. Only then are the records decoded, so broker and client work at the same time.
 
-A partition is read up to its offset in `ends`; a partition without an end is read until the caller stops. The Reader
+A partition is read up to its offset in `ends`. A partition without an end is read until the caller stops. The Reader
 retries after leader changes and lost connections. It raises OffsetOutOfRange unless `reset` is set.
 
-Seek, pause and drop do not wait for fetches in flight. A response is used only for partitions whose offset is still the
-requested one. Records that arrive for a paused partition are kept until the partition is resumed. It is then fetched
-with its leader's next fetch. So fetches wait only briefly at the broker while any partition is paused.
+Seek, pause and drop do not wait for fetches in flight. If the offset of a partition has changed since the fetch was
+sent, the response for this partition is ignored. Records that arrive for a paused partition are kept until the
+partition is resumed. The resumed partition joins the next fetch from its leader. So that it does not wait long, fetches
+wait only briefly at the broker while any partition is paused.
 
-An error of one partition does not stop the others: the rest of the response is handed out, and the next poll raises the
-error once. The partition stays at the failed offset. If the caller does not seek past it, the error is raised again.
+If a partition fails, the other partitions of the response are handed out, and the next poll raises the error once. The
+partition stays at the failed offset. If the caller does not seek past it, the error is raised again.
 
 A log has diverged if it was truncated or restored, so that it has other records below the position. `find_divergences`
 checks the positions at the first response on a new connection, after a failure, and at OffsetOutOfRange. In a diverged
-log, reading continues with a warning at the offset where the log diverges. If that offset is unknown, `reset` decides;
-without `reset`, LogTruncated is raised (KIP-320; org.apache.kafka.clients.consumer.LogTruncationException).
+log, reading continues with a warning at the offset where the log diverges. If that offset is unknown, `reset` decides.
+Without `reset`, LogTruncated is raised (KIP-320; org.apache.kafka.clients.consumer.LogTruncationException).
 
 Thread rule: one thread at a time, that of the Client. Chunks belong to the caller.
 """

@@ -1,9 +1,10 @@
 """Encode columns as record batches and send them to partition leaders, in order per partition, with retries.
 
-    send ─▶ encode ─▶ waiting ──fewer than in_flight_max──▶ in flight ──acknowledged──▶ delivery
-                         ▲                                      │
-                         ├── retriable error, lost connection ◀─┤    in sequence order, after a pause
-                         └── two halves: MESSAGE_TOO_LARGE ◀────┘
+    send                                 records are encoded as batches, which wait in order
+    fewer requests than in_flight_max    the next batches are sent to the leader
+    acknowledged                         the batches are delivered
+    retriable error, lost connection     the batches wait again, in sequence order, and are sent after a pause
+    MESSAGE_TOO_LARGE                    the batch is split in two halves, which wait again
 
 With acks=all the producer is idempotent (KIP-98): each batch carries producer id and sequence. A batch that is sent
 twice is stored once, and the order is kept after failures. Without idempotence, a batch may be stored twice after a

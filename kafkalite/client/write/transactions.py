@@ -1,9 +1,11 @@
 """Run the transactions of one transactional id on the client's side (KIP-98): fencing, begin, commit and abort.
 
-    NEW ──init──▶ READY ──begin──▶ OPEN ──commit──▶ COMMITTING ──▶ READY
-                    ▲               │ │                 │ TRANSACTION_ABORTABLE …
-                    │               │ └──error───▶ ABORT_ONLY ◀┘
-                    └── ABORTING ◀──┴──abort──────────┘             any ── fenced, unauthorized ──▶ FAILED, for good
+    NEW ─▶ READY                             init: the coordinator fences older producers
+    READY ─▶ OPEN                            begin
+    OPEN ─▶ COMMITTING ─▶ READY              commit
+    OPEN, COMMITTING ─▶ ABORT_ONLY           an abortable error: the transaction can only be aborted
+    OPEN, ABORT_ONLY ─▶ ABORTING ─▶ READY    abort
+    any ─▶ FAILED                            a fatal error: the producer is finished
 
 There are three kinds of errors:
 
@@ -14,7 +16,7 @@ There are three kinds of errors:
                  has expired the id
 
 The transaction protocol has two versions. In version 1, the producer adds each partition and group at the coordinator,
-and keeps its epoch. If it has lost batches, it requests a new epoch (KIP-360). In version 2 (the cluster's
+and keeps its epoch. If the producer has lost batches, it requests a new epoch (KIP-360). In version 2 (the cluster's
 transaction.version is 2, KIP-890), the brokers add partitions and groups. Each transaction ends with a new epoch, so
 that late requests cannot enter the next transaction.
 
