@@ -13,7 +13,7 @@
     reports.py    reports on mirrors from the progress in a target
     embedded.py   EmbeddedMirror: a mirror inside a broker
 
-The package uses only the columnar client, `kafkalite.client`.
+The package reads and writes both clusters through the columnar client, `kafkalite.client`.
 """
 
 from __future__ import annotations

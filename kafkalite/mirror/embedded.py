@@ -2,13 +2,14 @@
 
     live cluster ─▶ Mirror, on its own thread ─▶ the broker that runs the mirror, through its listener, like any client
 
-Like `kafkalite mirror`, this mirror copies exactly once and continues at its last position. It ends with the broker,
-when another mirror with the same name starts, or when the source has lost records (on.data.loss=stop). While the source
-is unreachable, the mirror retries with increasing delays, and the broker serves the records that are already copied.
+Like `kafkalite mirror`, this mirror copies exactly once and continues at its last position. The mirror ends in three
+cases: the broker stops, another mirror with the same name starts, or the source has lost records (on.data.loss=stop).
+While the source is unreachable, the mirror retries with increasing delays, and the broker serves the records that are
+already copied.
 
 The settings are in a properties file, together with the source client's settings. They have MirrorMaker 2's names where
-it has such a setting. If the broker's listeners require authentication, settings that begin with `target.` configure
-the client that writes to this broker.
+MirrorMaker 2 has such a setting. If the broker's listeners require authentication, settings that begin with `target.`
+configure the client that writes to this broker.
 
 A broker without a mirror does not import this module.
 

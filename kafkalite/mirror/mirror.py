@@ -1,13 +1,13 @@
 """Copy the records of topics from one cluster to another, exactly once. Only the offsets of records change.
 
-    source ─▶ fetched batches ─▶ sent unchanged except producer and CRC, or     ─▶ transaction ─▶ target
-                    │            decoded and re-encoded if they are small, cut,       ▲
-                    ▼            compacted, in old formats or with LogAppendTime      │
-              next offsets ──────────────────────────────────────────────────────── progress
+    fetch      a response of a source broker, with the batches of several partitions
+    send       each batch unchanged, except for producer and CRC, if possible
+               record by record: small, cut or compacted batches, old formats, and LogAppendTime
+    progress   the next source offsets to copy
+    commit     records and progress together, in one transaction in the target
 
-Each transaction contains records and the progress: the next source offsets to copy. If group offsets are copied, it
-also contains the target offsets of the records. Offsets in the target differ from those in the source, because
-transaction markers occupy offsets.
+If group offsets are copied, each transaction also contains the target offsets of the records. Offsets in the target
+differ from those in the source, because transaction markers occupy offsets.
 
 If a mirror is killed, the next mirror with the same name initializes the transactional id. The coordinator then aborts
 the open transaction. The new mirror reads the progress and continues there, so read_committed consumers see every

@@ -184,7 +184,8 @@ class PartitionOffsets:
 class OffsetMap:
     """The offsets of all partitions, and the additions of the open transaction; see the module.
 
-    for each batch: sent_run, sent_offsets, acknowledged ─▶ write, into the transaction ─▶ settle, or forget
+    For each batch, call `sent_run` or `sent_offsets`, and then `acknowledged`. `write` adds the offsets to the
+    transaction. After the transaction, call `settle` if it was committed, and `forget` if it was aborted.
     """
 
     def __init__(self, target: Client, name: str, source_id: str) -> None:

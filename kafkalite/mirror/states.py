@@ -1,8 +1,9 @@
 """Track the topics that a mirror has left behind because they cannot be copied at the moment, and retry them.
 
-    copied ──refused──▶ left behind ──after a pause──▶ retried ──a commit, or nothing to copy──▶ copied
-                             ▲                            │
-                             └── refused: double the pause┘
+    copied ─▶ left behind     copying the topic was refused
+    left behind ─▶ retried    the pause is over
+    retried ─▶ left behind    refused again: the next pause is twice as long, up to a limit
+    retried ─▶ copied         records were committed, or there was nothing to copy
 
 Thread rule: the mirror's thread changes the states; any thread may read `rows`.
 """

@@ -1,7 +1,7 @@
 """Copy settings, ACLs, quotas and group offsets to the target, periodically and when the mirror ends.
 
-If one of these four parts fails, the failure is reported, and the part is retried at the next time. Meanwhile the
-mirror continues to copy records.
+If one of these parts fails, the failure is reported, and the part is retried in the next period. The mirror continues
+to copy records.
 
 Thread rule: one thread at a time, that of the Clients.
 """

@@ -1,11 +1,10 @@
-"""Select the topics to mirror, and create them in the target: same settings, and at least as many partitions.
+"""Select the topics to mirror, and create them in the target with the same settings and at least as many partitions.
 
 A missing topic is created with the settings that are set on the source's topic and that the target supports. An
 existing topic gets missing partitions. Its settings change only if `follow` is called.
 
-Settings that describe a cluster and not its data are not copied: the default of MirrorMaker 2's
-`config.properties.exclude`, the replication factor, and the format of Kafka 0.7. So a topic in 0.7's format becomes an
-ordinary topic in the target.
+Settings that describe the cluster are not copied: the default of MirrorMaker 2's `config.properties.exclude`, the
+replication factor, and the format of Kafka 0.7. So a topic in 0.7's format becomes an ordinary topic in the target.
 
 Thread rule: one thread at a time, that of the Clients.
 """
