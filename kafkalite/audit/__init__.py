@@ -4,13 +4,10 @@ A producer gives each message a mark, and reports the number of its messages by 
 messages reach: a broker, the target of a mirror, a group of consumers, or files written by `kafkalite load`. The audit
 reads the marks in each stage and compares them with the reported numbers.
 
-    producer ─▶ tally.py ──mark in a header──▶ topic ─▶ broker ─▶ mirror ─▶ broker ─▶ loaded files
-                   │                                      ├─▶ consumers       │            │
-                   └──counts a window──▶ kafkalite.audit ◀┼──offsets taken    │            │
-                                              │           └───────────────────┴────────────┘
-                                              │                       counts.py
-                                              ▼                           │
-                                          events.py ────▶ judge.py ◀──────┘   missing, duplicated, unreported
+    producers   put a mark into each message, and send their counts to the audit topic
+    consumers   send the offsets that they processed to the audit topic
+    audit       reads the audit topic and each stage, and compares the numbers
+    result      messages that are missing, duplicated or unreported
 
     marks.py               the mark as bytes of a header
     fields.py              the mark as a field of the payload

@@ -1,10 +1,10 @@
 """Read the marks of messages that have them in a named payload field instead of a header.
 
-Kafka 0.7 has no headers, and some producers do not set any.
+Kafka 0.7 has no headers, and some producers do not set any. The format of a value is found in this order:
 
-    value ─┬─ begins with 0x00 and a schema id ─▶ Avro, by the registry ───┐
-           ├─ a schema was given for the topic ─▶ bare Avro ───────────────┼─▶ the field's text ─▶ marks.py
-           └─ anything else ────────────────────▶ JSON, outermost object ──┘
+1. A value that begins with 0x00 and a schema id is Avro in the registry's wire format.
+2. If a schema was given for the topic, the value is bare Avro.
+3. Any other value is JSON; the field is in the outermost object.
 
 The field contains the mark as text. An Avro field may also contain the bytes of that text, and its type may be a union
 with null. If the field is missing, or its text is not a mark, the message has no mark. If a JSON object has the field

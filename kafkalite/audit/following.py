@@ -1,8 +1,10 @@
 """Run a continuous audit: count new records in rounds, judge closed time windows, and report later changes.
 
-    round: counts ─▶ live, mirror, offline, consumers, loaded, each from its position ─▶ verdicts ─▶ forget ─▶ save
-             │                    │
-             └── unreadable? nothing is judged     └── unreadable? it is judged once it is readable again
+    1. counts    reads the producers' counts; if they are unreadable, the round ends here
+    2. stages    each stage reads its new records; an unreadable stage is judged once it is readable again
+    3. verdicts  judges the closed windows, and reports changes
+    4. forget    drops old windows
+    5. save      after a round with events, and at intervals
 
 A window is judged in a stage when its grace period is over, and when the producers' counts and the stage have both been
 read since then. Faults in that stage are then reported. When a window is judged in every stage, its overall result is

@@ -1,4 +1,4 @@
-"""Read the stages of a continuous audit. Each stage keeps its positions, and continues there in the next round.
+"""Read the stages of a continuous audit. Each stage stores its positions, and continues there in the next round.
 
     BrokerStage     a broker's committed records
     MirrorStage     the live broker's records, up to the mirror's progress
@@ -8,7 +8,7 @@
 A position advances together with the counts, one chunk or file at a time. So a round may end after any chunk or file.
 
 If a log was restored, truncated or recreated after a stage has counted its records, the audit ends with LogTruncated.
-But with `recounts`, the stage counts again all windows that the audit still keeps.
+With the option `recounts`, the audit continues instead, and the stage counts again all windows that are still kept.
 
 Thread rule: one thread at a time.
 """

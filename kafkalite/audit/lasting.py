@@ -1,13 +1,14 @@
 """Count marks in a continuous audit: accept late reports, drop old windows, and limit the memory.
 
-    marks ─▶ unknown run? ─▶ held until its first increment gives the window length
-        └──▶ bits, windows ─▶ no increment yet? ─▶ unclaimed ◀──claim── a later increment
+An increment is a producer's report of the number of its messages (kafkalite.audit.events). A mark passes through these
+states:
 
-An increment is a producer's report of the number of its messages (kafkalite.audit.events). A mark is unclaimed until an
-increment covers it.
+    held        no increment of its run has arrived, so the length of its window is unknown
+    unclaimed   counted in its window, but no increment covers the mark yet
+    claimed     counted, and covered by an increment
 
 The horizon is the oldest time that the audit still counts. Windows that ended before the horizon are dropped. Records
-that later arrive for them count as late.
+that arrive for dropped windows count as late.
 
 Each message takes one bit of a page (kafkalite.audit.counts). All full pages share one page in memory, so a billion
 messages take about a megabyte. Pages, windows and held marks are limited, so that a broken or hostile program cannot

@@ -1,8 +1,10 @@
 """Read the audit topic and the stages of an audit: brokers' topics, parts of these topics, and loaded files.
 
-    a broker's records ─┬─▶ the broker's stage
-                        ├─ below the offsets that a mirror has copied ─▶ mirror        (views: no second pass)
-                        └─ in the ranges that consumers reported ─▶ their stages
+The records of a broker are read once, and counted in up to three kinds of stages:
+
+    broker      all records
+    mirror      records below the offsets that a mirror has copied
+    consumers   records in the ranges that consumers reported
 
 Brokers are read with read_committed. Of each record, only the headers are decoded. The value is decoded only if one of
 its fields contains the mark.

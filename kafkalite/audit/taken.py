@@ -12,10 +12,7 @@ A stage of consumers consists of the records in these ranges. The ranges are a s
   - A record that no consumer received is in no range, even if the records before and after it are.
 
 A report is sent after its offsets are committed. A crash between commit and report loses nothing, because the commit's
-metadata contains the same ranges. The partition's next consumer reads and reports them:
-
-    took ─▶ spans of offsets ──commit──▶ metadata of the commit: these spans ─▶ committed ─▶ report
-                                                       └─ the reader died before that: the next one reports them
+metadata contains the same ranges. The partition's next consumer reads the metadata and sends the report.
 
 Thread rule: one thread at a time.
 """

@@ -1,11 +1,10 @@
 """Assign marks to a producer's messages, and count them by window until the counts are reported.
 
-    messages of a topic   sequence 0 ───────────────▶ 40,000 ──────────▶ 55,000 ───▶
-    increments            │ windows of [0, 40,000)  │ of [40,000, 55,000) │
+A producer reports its counts in increments. Each increment covers a span of sequences of a topic, and contains the
+number of messages by window. The spans are contiguous, for example [0, 40,000) and then [40,000, 55,000).
 
-A producer reports its counts in increments. Each increment covers a span of sequences, and contains the number of
-messages by window. The spans of a topic are contiguous. An increment that is sent twice has the same span both times
-and counts once. A message outside all spans is unreported: its producer died, or has not reported it yet.
+An increment that is sent twice has the same span both times and counts once. A message outside all spans is unreported:
+its producer died, or has not reported it yet.
 
 Thread rule: any thread; a lock guards the tally. A forked process starts a new run.
 """
