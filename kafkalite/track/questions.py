@@ -8,12 +8,17 @@
     key-json:$.id           the same in a JSON key
     key-avro:id             the same in an Avro key
 
-| | key, header | value | json, avro | | --- | --- | --- | --- | | is | all of it; also a UUID in 16 bytes, a number in
-4 or 8 | contains it as a word | all of it | | begins, contains | its text | its text | its text; Avro numbers match
-only as a whole | | regex | RE2 matches within its text | the same | the same |
+The text is compared in one of four ways:
 
-The 4 or 8 bytes of a number are big-endian, as Kafka's serializers write them. A word is text that is not adjacent to a
-letter, digit or underscore.
+    is         header, key, json, avro: the whole content equals the text
+               header, key: the content may also be a UUID in 16 bytes, or a number in 4 or 8 bytes
+               value: the text occurs in the value as a word
+    begins     the content of the place begins with the text
+    contains   the content of the place contains the text
+    regex      an RE2 expression matches within the content of the place
+
+With `begins` and `contains`, an Avro number matches only as a whole. The 4 or 8 bytes of a number are big-endian, as
+Kafka's serializers write them. A word is text that is not adjacent to a letter, digit or underscore.
 
 Most questions have needles, which let the reader decode few records. A needle is a byte string, and every matching
 record contains at least one needle of the question (`Question.rows`). JSON escapes of the text and the varint of an

@@ -1,7 +1,9 @@
 """Run a search: workers read slices of partitions, and hits are yielded as they are found.
 
-    snapshot ─▶ slices, newest first ─▶ workers, each with a client and a reader ─▶ hits ─▶ the iterating thread
-                                                     └▶ records seen, markers, gaps, damage ─▶ reach
+    snapshot   is cut into slices of partitions
+    workers    read the slices, newest first, each worker with its own client and reader
+    hits       go through a queue to the thread that iterates over the search
+    reach      the counts of each slice: records seen, markers, gaps, damage
 
 The end offsets are fixed before anything is read. So the search of a topic ends even if the topic is being written.
 `kafkalite.track.following` can continue exactly at the end offsets.
@@ -143,10 +145,10 @@ class Hunt:
 class Search:
     """A running search; see the module.
 
-    Iterate over it to get hits in the order in which they are found; then check `reach`.
+    Iterate over it to get hits in the order in which they are found; then check `reach`. Nothing is read before the
+    first iteration.
 
-    1. Nothing is read before the first iteration. 2. Use it as a context manager, or `close` it. Its threads and
-    connections then end within POLL_S.
+    Use the search as a context manager, or call `close`. Its threads and connections then end within POLL_S.
     """
 
     def __init__(

@@ -1,15 +1,18 @@
 """Determine a record's state in each consumer group from the group's committed offsets, its ledger and its letters.
 
-| state | meaning | | --- | --- | | processed, read | the group's offset is after the record: processed if the group has
-a ledger, else only known to be read | | waiting | the group has not reached the record yet; the lag is the maximum
-number of records to read before it | | waits for GROUP | waiting, because the policy lets that group handle the record
-first, and it has not done so yet | | trying, retrying, parked, redriven | a copy of the record is in a retry topic, or
-the record is being processed | | dead, unreadable, skipped, ignored, lost | the group has given up the record | |
-redriven, then processed | the record was a dead letter, was sent back to the group, and then was processed |
-
 The ledger is the topic in which a group stores the state of each failed record (`kafkalite.failures`). Letters are
-copies of records in retry and dead-letter topics. Committed offsets are read before the ledger. Otherwise a record that
-fails in between could be reported as processed.
+copies of records in retry and dead-letter topics.
+
+    processed                                 the group's offset is after the record, and the group has a ledger
+    read                                      the same without a ledger: the record was read, and may have failed
+    waiting                                   the group has not reached the record; at most `lag` records precede it
+    waits for GROUP                           the policy lets GROUP handle the record first, and GROUP has not done so
+    trying                                    the record is being processed
+    retrying, parked, redriven                a copy of the record is in a retry topic
+    dead, unreadable, skipped, ignored, lost  the group has given up the record
+    redriven, then processed                  the record was a dead letter, was sent back, and then was processed
+
+Committed offsets are read before the ledger. Otherwise a record that fails in between could be reported as processed.
 
 Thread rule: one thread at a time, that of the Client.
 """
