@@ -1,8 +1,8 @@
 """Keep one schema for all files of a topic, as the columns of its records change.
 
-    columns of the table │ columns of records ─▶ merged ─▶ columns, and conflicts: types without a common type
-
-A table is the loaded data of one topic. Columns are matched by name, in any order.
+A table is the loaded data of one topic. `merged` returns the new columns of a table for new records. It also returns
+the conflicts: columns whose types in the table and in the records have no common type. Columns are matched by name, in
+any order.
 
 - A new column is added. It is null in older rows.
 - A column with another type gets the wider type, as in Avro: int ─▶ long, int and long ─▶ double, float ─▶ double,

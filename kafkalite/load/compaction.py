@@ -2,9 +2,9 @@
 
     small files of an hour, in order ─▶ up to `file_size` bytes of them ─▶ one file ─▶ a change: adds it, removes them
 
-Records are copied unchanged, except to change columns. If the columns of a topic have changed, its older files are
-rewritten with the current columns, even large files. Then any reader of the directory finds one schema. If an older
-release loaded a topic, its columns are first added to the manifests.
+Records are copied unchanged. If the columns of a topic have changed, even its large files are rewritten with the
+current columns, so that any reader of the directory finds one schema. If an older release loaded a topic, its columns
+are first added to the manifests.
 
 Readers of manifests see either the old files or the new file. Old files are deleted `grace_s` seconds after the change.
 Until then, a reader that lists the directory sees their records twice.

@@ -1,8 +1,8 @@
 """Find decoded values whose types do not fit into the columns of a topic's files.
 
-    columns with a value of a type that the table cannot represent ─▶ null, and the reason in avro_error or json_error
-
-Such a record is handled like one whose value cannot be decoded. The module works for any format and engine.
+If the table cannot represent the type of a decoded value, the column becomes null, and the reason is in avro_error or
+json_error. Such a record is handled like a record whose value cannot be decoded. The module works for any format and
+engine.
 
 Thread rule: functions; any thread.
 """

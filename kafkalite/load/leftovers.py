@@ -1,6 +1,6 @@
 """Read a range of offsets of which some records no longer exist.
 
-Records may be missing because of retention, truncation, or because the topic was recreated.
+Records may be missing because of retention, because the log was truncated, or because the topic was recreated.
 
 Thread rule: the thread of the reader's Client.
 """

@@ -1,16 +1,16 @@
 """Write records that a load cannot decode to a dead-letter topic, exactly once.
 
-    task      bad rows ─▶ a file in staging ┐
-    driver                                  ├─▶ _letters/ID/…, published with the change by its rename
-              end offsets of the topic ─────┘        │
-              then, one transaction per change: ─────▶ all its letters ─▶ committed ─▶ the files are removed
+    1. task      writes the rows that it cannot decode to a file in staging
+    2. driver    stores the end offsets of the dead-letter topic in the folder _letters/ID
+    3. commit    publishes the files of this folder together with the data files of the load
+    4. send      sends all letters (dead letters) of the folder in one transaction
+    5. remove    removes the files of the folder
 
-A commit of the load publishes files of its dead letters (the letters) together with the data files. Then all letters of
-the commit are sent in one transaction, and their files are removed. Read-committed consumers see each letter once.
+Read-committed consumers see each letter once. If a load ends before the letters were sent, the next load finds their
+files, and checks whether they were sent:
 
-If a load ends before the letters were sent, the next load finds their files. It initializes the transactional id of the
-commit, `kafkalite.load.ID`, which aborts an open transaction. Then it searches the topic for the first letter. The
-search starts at the end offsets that were stored at the commit. Either all letters were sent or none.
+- It initializes the transactional id of the folder, `kafkalite.load.ID`, which aborts an open transaction.
+- It searches the topic for the first letter, from the stored end offsets on. Either all letters were sent or none.
 
 Thread rule: one thread at a time, the thread of the Client, with the lock of the directory.
 """

@@ -1,10 +1,11 @@
 """Run a load: read records, write files and commit, in rounds, until all records are loaded.
 
-    plan ─▶ corrections ─▶ commit
-         ─▶ round ─▶ engine: files in the staging folder ─▶ commit: files, positions, letters ─▶ the next round
+    corrections   new positions where records no longer exist, committed before the round
+    round         the engine writes the records of the round to files in the staging folder
+    commit        publishes files, positions and dead letters together; then the next round begins
 
 An engine is a function that writes the records of one round into files, and returns the rows of
-`kafkalite.load.parquet.write`. There is a Spark engine and a native one. An engine publishes nothing. After a crash,
+`kafkalite.load.parquet.write`. There is a Spark engine and a native engine. An engine publishes nothing. After a crash,
 the next writer removes its unpublished files.
 
 Thread rule: one thread at a time, the thread of the plan's Client.

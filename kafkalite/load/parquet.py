@@ -1,7 +1,10 @@
 """Write Arrow record batches into Parquet files, each with the records of one topic and folder.
 
-    batches of a task ─▶ parts of one topic and partition ─▶ of one folder ─▶ buffers of ≤ 64 MiB ─▶ row groups ─▶ files
-                         fit into the topic's columns                     └▶ a row per file: its entry in a manifest
+    1. split     the batches of a task into parts of one topic and partition
+    2. fit       each part to the columns of its topic
+    3. split     the parts by folder
+    4. collect   rows in buffers of at most 64 MiB, which become row groups of a file
+    5. return    a row for each file: its entry in a manifest
 
 The size of files is limited. As in Hive, a column in the path of a file (kafkalite.load.layout) is not in the file.
 

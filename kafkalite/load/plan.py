@@ -1,7 +1,8 @@
 """Plan the rounds of a load: from the offsets that are already loaded to the current ends of the partitions.
 
-    topics ─▶ ends, fixed when the plan is created
-    manifests' positions ─▶ starts ─▶ do they still exist? ─▶ up to `commit_size` bytes ─▶ a LoadRound for an engine
+    ends     of the partitions, fixed when the plan is created
+    starts   the positions in the manifests, corrected where records no longer exist
+    round    up to `commit_size` bytes between starts and ends: a LoadRound for an engine
 
 Some records may no longer exist, because of retention or because the topic was recreated. With on_data_loss="fail", the
 load then fails. With "skip", it continues at existing records, and its summary reports the loss.

@@ -5,8 +5,8 @@ journal.
 
 Lock: a writer creates a lock file and touches it regularly. If the file is untouched for LEASE_S, another writer may
 replace it. So a writer can lose the lock while it still runs, for example if it was suspended or the NameNode was
-unavailable. The next writer therefore first renames the pending file of the old writer's change, so that the old writer
-cannot publish it (manifest.Target).
+unavailable. To stop such a writer, the next writer first renames the pending file of the unfinished change. Then the
+old writer cannot publish the change (kafkalite.load.manifest).
 
 Retries: requests that fail because the NameNode restarts or is in safe mode are retried for WAIT_S.
 
