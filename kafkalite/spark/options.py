@@ -1,7 +1,10 @@
 """Parse and check the options of `format("kafkalite")`, which have the names of Spark's own Kafka connector.
 
-    options of a query (names in any case) ─▶ SourceOptions.parse (batch)   ─▶ frozen values, or OptionError in one
-                                              StreamOptions.parse (stream)     sentence
+    SourceOptions.parse    options of a batch query
+    StreamOptions.parse    options of a streaming query
+
+Both accept names in any case, and return frozen values. An invalid option raises OptionError, whose message is one
+sentence.
 
 An option that Spark's connector refuses is an error here, too. An option that the connector accepts, but that has no
 effect here, is logged. An unknown name is an error that suggests the closest known name.

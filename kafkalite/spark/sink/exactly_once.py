@@ -1,17 +1,17 @@
 """Write batches of a streaming query to topics exactly once: tasks prepare transactions, and the driver commits them.
 
-    task      initialize the transactional id ─▶ read markers ─▶ write rows, leave the transaction open ─┐
-                                                      └─ already written: only compare the rows ─────────┤ TaskOutcome
-                                                                                                         ▼
-    driver    every task is done ─▶ for each task: write its marker, then commit ─▶ checkpoint
-              a task failed      ─▶ abort all
+    task      1. initializes its transactional id, which belongs to the query and the task number
+              2. reads the marker of its last batch
+              3. writes the rows and leaves the transaction open; if they were already written, only compares them
+    driver    all tasks are done: for each task, writes its marker and commits; then Spark stores the checkpoint
+              a task has failed: aborts all transactions
 
 A task's rows and its marker are in one transaction, so a repeated batch is not duplicated. The marker contains the
 batch, the number of tasks, the number of rows and a checksum (kafkalite.spark.sink.markers).
 
-A repeated task first initializes its transactional id, which belongs to the query and the task number. The coordinator
-then ends the open transactions of all earlier attempts and drivers. If an earlier attempt has committed, the task finds
-its marker and writes nothing. Otherwise that attempt can never commit.
+When a repeated task initializes its transactional id, the coordinator ends the open transactions of all earlier
+attempts and drivers. If an earlier attempt has committed, the task finds its marker and writes nothing. Otherwise that
+attempt can never commit.
 
 If only some tasks of a batch were committed, the repeated batch must have the same tasks with the same rows. This is
 checked before anything is committed: tasks compare rows and checksum, and the driver compares the number of tasks. A

@@ -1,7 +1,7 @@
 """Parse and check the write options of `format("kafkalite")`, which have the names of Spark's own Kafka connector.
 
-    options and columns of a query (names in any case) ─▶ SinkOptions.parse ─▶ frozen values, or OptionError in one
-                                                                               sentence
+`SinkOptions.parse` accepts option names and column names in any case, and returns frozen values. An invalid option
+raises OptionError, whose message is one sentence.
 
 Options without effect are logged. For example, a producer's batching settings such as linger.ms do not apply, because
 rows arrive as columns.

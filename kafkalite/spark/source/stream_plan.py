@@ -1,7 +1,8 @@
 """Plan the micro-batches of a streaming query, as Spark's driver requests them. Does not import PySpark.
 
-    start ─▶ [commit it for the group] ─▶ partitions, latest ─▶ limits by rows and bytes, fair shares ─▶ end
-    (start, end) ─▶ ranges ─▶ pieces of about 32 MiB          the same pair again after a crash: the same records
+    next end        the current ends of the partitions, limited by rows and bytes, with fair shares
+    tasks           the ranges from start to end, in pieces of about 32 MiB
+    after a crash   Spark requests the same start and end again, and gets the same records
 
 A position is the offsets up to which a query has read: {"topic": {"0": 17}}, as Spark's own connector writes it. It may
 also have these entries, whose names cannot be topics:
