@@ -1,22 +1,19 @@
 """Decode Avro messages in a schema registry's wire format into JSON documents, for display.
 
-    binary column ─▶ schema ids ─▶ an AvroDecoder for each id ─▶ columns ─▶ documents, rows in their order
-                                └▶ kafkalite.avro.single, value by value (slower):
-                                   if pyarrow is not installed, or the schema is recursive
+Each message is decoded with the schema that it was written with. An AvroDecoder for each schema id decodes to columns,
+which become documents. `kafkalite.avro.single` decodes value by value, which is slower. It is used for recursive
+schemas, and if pyarrow is not installed.
 
-| Avro | JSON |
-| --- | --- |
-| record, map | object |
-| array | array |
-| union | the value, without the name of its branch |
-| bytes, fixed | base64 text |
-| decimal | text, such as "12.50" |
-| date, time, timestamp | ISO 8601 text; a timestamp ends with Z, a local timestamp does not |
-| a date or timestamp outside the years 1 to 9999 | the stored number |
-| NaN, Infinity, -Infinity | text, because JSON has no such numbers |
-| other types | as in JSON |
-
-Each message is decoded with the schema that it was written with.
+    Avro                            JSON
+    record, map                     object
+    array                           array
+    union                           the value, without the name of its branch
+    bytes, fixed                    base64 text
+    decimal                         text, such as "12.50"
+    date, time, timestamp           ISO 8601 text; a timestamp ends with Z, a local timestamp does not
+                                    the stored number, if the year is not from 1 to 9999
+    NaN, Infinity, -Infinity        text, because JSON has no such numbers
+    other types                     as in JSON
 
 Thread rule: one thread at a time.
 """

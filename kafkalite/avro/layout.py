@@ -1,9 +1,15 @@
 """Map a reader's Avro schema to Arrow columns.
 
-    record ─▶ struct   array ─▶ list   map ─▶ map<string, ...>   enum, string ─▶ string   bytes ─▶ binary
-    fixed ─▶ fixed size binary   [null, T] ─▶ nullable T   [A, B, ...] ─▶ struct<member0: A, ...>, one not null
-    date, time-*, timestamp-*, local-timestamp-*, decimal (to 38 digits) ─▶ the Arrow type of that name
-    other logical types ─▶ as their underlying type
+    record                          struct
+    array                           list
+    map                             map<string, ...>
+    enum, string                    string
+    bytes                           binary
+    fixed                           fixed size binary
+    [null, T]                       nullable T
+    [A, B, ...]                     struct<member0: A, ...>; one member is not null
+    date, time-*, timestamp-*       the Arrow type of that name; also local-timestamp-*, and decimal to 38 digits
+    other logical types             as their underlying type
 
 The columns are numbered for the native decoder. UnsupportedSchema is raised for a recursive schema, which Arrow cannot
 represent, and for a schema with more than COLUMN_COUNT_MAX columns.

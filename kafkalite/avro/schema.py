@@ -1,7 +1,7 @@
 """Parse Avro schemas from JSON, and render them as text.
 
-    text ─▶ parse ─▶ Schema ── root: Type ── fields, items, branches ── Type ...
-                       └────── text: the schema in one fixed spelling
+`parse` returns a Schema with its `root` Type, which contains the types of fields, items and branches. The attribute
+`text` is the schema in one fixed spelling.
 
 Implements version 1.11 of the Avro specification without dependencies.
 
