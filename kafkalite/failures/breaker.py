@@ -1,8 +1,8 @@
 """Stop handling records if failures suggest that a system is down, and probe it with single records (circuit breaker).
 
-    CLOSED ──outage, or too many failures──▶ OPEN ──probe works──▶ CLOSED
-                                              │ ▲
-                                              └─┘ probe fails: next probe after twice the delay, at most PROBE_MS_MAX
+    CLOSED ─▶ OPEN    an outage, or too many failures
+    OPEN ─▶ CLOSED    a probe succeeds
+    OPEN ─▶ OPEN      a probe fails: the next probe follows after twice the delay, at most PROBE_MS_MAX
 
 There is one breaker per member, which counts the outcomes of all its partitions. Bad data in a single partition is no
 sign of an outage.

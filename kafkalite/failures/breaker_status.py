@@ -2,8 +2,9 @@
 
     the breaker opens ─▶ row breaker/MEMBER, every RENEW_S ─▶ the breaker closes or the member ends ─▶ tombstone
 
-If a row is no longer renewed, its member was killed. A separate thread writes the rows, outside of the transactions. It
-starts when the breaker first opens. The handling of records neither waits for these rows nor reads them.
+If a row is no longer renewed, its member was killed. A separate thread writes the rows, outside of the transactions.
+The thread starts when the breaker first opens. Records are handled without waiting for these rows and without reading
+them.
 
 Thread rule: `tell` and `close` belong to one thread.
 """

@@ -1,11 +1,10 @@
 """Call a dead-letter handler: a user's function that gets each dead letter of a group, for example to notify someone.
 
     dlq.billing.orders ─▶ Run ─▶ DeadCaller ─▶ handler(DeadLetter[, transaction]) ─▶ Outcome
-                                                                       │
-              offset and output: one transaction ◀─────────────────────┘
 
-The group's committed offsets in the dead-letter topics show which letters were handled. A member reads these topics
-like its other topics (kafkalite.failures.session), so no second client, group or ledger is needed.
+One transaction writes the handler's output and commits the offset of the dead letter. So the group's committed offsets
+in the dead-letter topics show which letters were handled. A member reads these topics like its other topics
+(kafkalite.failures.session), so no second client, group or ledger is needed.
 
 Thread rule: any thread; calls share no state.
 """

@@ -1,10 +1,15 @@
 """Write and parse the headers of letters: copies of failed records in retry and dead-letter topics.
 
-    a letter's headers:  those of the record, byte for byte │ Spring's, Connect's │ kafkalite's, each at most once
+A letter has the headers of the record, byte for byte, and then the headers of each written format, each at most once.
 
-The formats of kafkalite, Spring, Kafka Connect (KIP-298), Streams (KIP-1034) and share groups (KIP-1191) are parsed.
-kafkalite's format is always written, and Spring's and Connect's on request. All formats are text with decimal numbers,
-except that Spring writes big-endian integers (KafkaHeaders, DeadLetterPublishingRecoverer of Spring Kafka).
+    kafkalite                   written always, and parsed
+    Spring                      written on request, and parsed
+    Kafka Connect (KIP-298)     written on request, and parsed
+    Streams (KIP-1034)          only parsed
+    share groups (KIP-1191)     only parsed
+
+All formats are text with decimal numbers, except that Spring writes big-endian integers (KafkaHeaders,
+DeadLetterPublishingRecoverer of Spring Kafka).
 
 Thread rule: functions are pure.
 """

@@ -1,14 +1,14 @@
 """List a group's dead letters; redrive them (send them back to the group) or resolve them.
 
-    dead ─ redrive ─▶ letter to the group's retry topic, state redriven in the ledger ─▶ processed, or dead again
-         ─ resolve ─▶ resolve marker to the letter's topic, state resolved in the ledger; DeleteRecords frees the space
+    redrive   sends a letter to the group's retry topic; its state becomes redriven, then processed, or dead again
+    resolve   sends a resolve marker to the letter's topic; its state becomes resolved; DeleteRecords frees the space
 
 A resolve marker is a record in the dead-letter topic. Its key names a day or a source record whose letters are
 resolved.
 
 A redrive sends each letter once, even if the command is killed and repeated. It writes up to MOVES_MAX letters per
 transaction, each with its ledger row, and skips letters whose row no longer has the state dead. Letters of other
-frameworks have no ledger row. For them, the transaction commits the redrive's progress as offsets of the group
+frameworks have no ledger row. For such letters, the transaction commits the redrive's progress as offsets of the group
 `redrive.<topic>`.
 
 Thread rule: one thread at a time, that of the Client.

@@ -1,8 +1,8 @@
 """Turn the outcome of a record into its next step: done, retry in place, retry topic or dead letter.
 
-    Finished ─┬─ success ─▶ done, or its row and outputs are written
-              └─ failure ─▶ the policy's step: retry in place, retry topic, dead letter, ignore, stop the member
-                    └─ an outage, or too many failures ─▶ the circuit breaker opens
+    success                 the record is done, or a transaction writes its row and the handler's output
+    failure                 the policy's step: retry in place, retry topic, dead letter, ignore, or stop the member
+    outage, many failures   the circuit breaker opens
 
 When the breaker opens, this record and other failed records that are not written yet become ready again.
 

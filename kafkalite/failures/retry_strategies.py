@@ -1,7 +1,12 @@
 """Define the four strategies for a record that fails: RetryTopics, RetryHere, RetryForever and Ignore.
 
-    failure number n ─▶ Strategy.step(n) ─▶ HERE (wait, try again in place) · TOPIC (to the retry topic of a delay)
-                                            DEAD (to the dead letters) · IGNORE (count, continue) · STOP (end member)
+`Strategy.step(n)` returns the step after failure number n of a record:
+
+    HERE      wait, then try again in place
+    TOPIC     write the record to the retry topic of a delay
+    DEAD      write a dead letter
+    IGNORE    count the failure, and continue with the next record
+    STOP      end the member
 
 The failures of a record are numbered from 1. A record in a retry topic has the number in its headers, so it survives a
 restart of the member. Failures in place are not stored: after a restart they are counted from the stored number again.

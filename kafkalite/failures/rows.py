@@ -7,13 +7,14 @@
             policy               the policy of the group
     value   JSON, {"v": 1, "state": …}; a tombstone: the record was processed after all
 
-    open   ─▶ (tombstone)
-    trying ─▶ (tombstone) · dead
-    parked ─▶ retrying ─▶ (tombstone) · dead ─▶ redriven ─▶ …
-                                        dead · unreadable ─▶ resolved
-    ignored · skipped · unreadable · lost
+A record's row has one of these states:
 
-After an unclean shutdown, a record is "trying" before the handler gets it. If it then ends two processes, it is dead.
+    trying, retrying, parked, redriven    the record has no final outcome yet
+    dead, unreadable                      the dead letter of the record can be redriven or resolved
+    resolved, ignored, skipped, lost      the group has given up the record
+
+After an unclean shutdown, a record is "trying" before the handler gets it. If the record then ends two processes, it
+becomes a dead letter.
 
 A recreated topic has another topic id. The rows of the old topic are ignored.
 
@@ -74,16 +75,20 @@ def hand_key(partition: TopicPartition) -> str:
 class Row(NamedTuple):
     """One row of the ledger. Times are in ms since 1970; 0 if there is none.
 
+    A few fields have another meaning in the row of an open partition and in a mark, as noted below.
+
     `id`        id of the record's current letter, in topic `letter_topic`, partition `letter_partition`
     `attempt`   failures so far
     `due`       time of the next attempt
-    `tries`     number of unclean shutdowns while the handler had only this record; in a mark: 1 if it is such a try
-    `among`     number of records that were noted together with this one, including it, if there were several. An
-                unclean shutdown is then a try only of the record that the mark names
+    `tries`     number of unclean shutdowns while the handler had only this record
+                in a mark: 1 if the mark names a single record, else 0
+    `among`     number of records that were noted together, including this record; 0 if it was noted alone. After an
+                unclean shutdown, only the record that the mark names counts the shutdown as a try
     `rounds`    number of redrives of the record
-    `position`  of an open partition: the offset where it was opened; of a mark: the source record's offset
-    `until`     of an open partition: records before this offset may have crashed the previous owner (-1: none); of a
-                mark: it covers the records before this offset (-1: one record)
+    `position`  of an open partition: the offset where it was opened
+                in a mark: the source record's offset
+    `until`     of an open partition: records before this offset may have crashed the previous owner (-1: none)
+                in a mark: it covers the records before this offset (-1: one record)
     `held`      digest of the record's key if the key waits for the record's outcome
     """
 

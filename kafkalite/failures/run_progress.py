@@ -1,12 +1,14 @@
 """Divide the records of a run into handler calls, and turn the result of each call into outcomes of records.
 
-A run is a sequence of records of one partition. A handler gets them one at a time, or in batches (`Policy.batch`). A
-batch that fails is split in halves until each failing record has failed alone, so no other record is retried.
+A run is a sequence of records of one partition. A handler gets them one at a time, or in batches (`Policy.batch`). The
+result of a call with a batch decides what follows:
 
-    run ─▶ BatchWork.next ─▶ handler(batch) ─▶ BatchWork.ended ─┬─ it returned ─▶ all records are processed
-                   ▲                                            ├─ BatchFailed ─▶ the named records have failed
-                   │                                            ├─ exception, one record ─▶ that record has failed
-                   └──────────────── both halves ◀──────────────┴─ exception, several records
+    the call returned             all records are processed
+    BatchFailed                   the records that it names have failed
+    exception, one record         that record has failed
+    exception, several records    each half of the batch is passed to the handler in a separate call
+
+So each failing record finally fails alone, and no other record is retried.
 
 Thread rule: one thread at a time.
 """

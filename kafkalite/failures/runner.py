@@ -1,8 +1,10 @@
 """Run a member of a group: read records, call handlers, and write and commit what the session decides.
 
-    Port (a client) ─▶ Fetched ─▶ Session ─▶ Run ─▶ worker threads ─▶ handler(record) ─▶ Finished ─▶ Session ─▶ …
-                                     ├─▶ Transact ─▶ mover's thread ─▶ Port ─▶ TransactionEnded ─▶ Session ─▶ …
-                                     └─▶ Commit · Pause · Resume ─▶ Port
+    read             the port polls the client, and passes records to the session (Fetched)
+    Run              workers call the handler for each record, and report the outcomes (Finished)
+    Transact         a separate thread writes records, rows and offsets in one transaction (TransactionEnded)
+    Commit           the port commits offsets without a transaction (CommitEnded)
+    Pause, Resume    the port stops or continues reading a partition
 
 The session (kafkalite.failures.session) makes all decisions. A port adapts a client library
 (kafkalite.failures.adapters). The client is polled while handlers and transactions run, so a slow handler neither ends

@@ -1,15 +1,14 @@
 """Choose the records that the handler gets next: one run (sequence of records) per partition at a time.
 
-    next record ─▶ due, few uncommitted, decided by the groups in `after`? ─┬─▶ Run
-                                                                            ├─▶ note first, then Run
-                                                                            ├─▶ skip
-                                                                            ├─▶ park: move to the retry topic
-                                                                            └─▶ while the breaker is open: one probe
+For the next record of a partition, one of these actions is chosen:
 
-A record is parked if it has to wait for earlier records of its key; it waits in the retry topic.
+    run      its due time has come, few records are uncommitted, and the groups in `after` have decided on it
+    note     the same after an unclean shutdown: the ledger notes the record as "in hand" before it runs
+    skip     the handler must not get the record
+    park     it has to wait for earlier records of its key, so it moves to the retry topic
+    probe    while the circuit breaker is open, one record at a time runs
 
-After an unclean shutdown, the ledger notes records as "in hand" before the handler gets them. If the process ends
-again, these records are suspects. While a suspect is handled, no other record is.
+If the process ends again, the noted records are suspects. While a suspect is handled, no other record is handled.
 
 Thread rule: one thread at a time, that of the session.
 """

@@ -1,14 +1,15 @@
 """Decide which records a member handles next and what happens to those that fail: events in, actions out.
 
-The session has no I/O, no clock and no threads: the runner passes it events and executes its actions.
+The session has no I/O, no clock and no threads. The runner passes events to `session.on(event, now)`, and executes the
+returned actions in order. `session.wake_at` is the latest time at which the runner must send Tick.
 
-    Fetched ─▶ lane (of a partition) ─▶ Run ─▶ Finished ─┬─ success ─▶ Commit, every second
-                 ▲                                       └─ failure ─▶ Step ─▶ Transact: letter + ledger row + offset
-                 └── due again, or retried in place ◀───────────────────┘
+    Fetched                records enter the lane of their partition
+    Run                    the handler gets the next records of a lane
+    Finished, success      Commit, every second
+    Finished, failure      the policy's step: try again in place, or Transact: letter, ledger row and offset
 
-    session.on(event, now) ─▶ actions to execute in order;  session.wake_at: the latest time to send Tick
-
-    parts: arrivals (records read) ─▶ runs (records to handle next) ─▶ outcomes (next steps) ─▶ moves, commits (writes)
+The session has these parts: arrivals (records read), runs (records to handle next), outcomes (next steps), and moves
+and commits (writes).
 
 Invariants, even if the process dies between two actions:
  1. An offset is committed only when all records before it in its partition are done, so no record is lost.

@@ -1,10 +1,11 @@
 """Test a handler and its policy in memory, without a broker and without waiting.
 
-    records ─▶ Fetched ─▶ Session ─┬─ Run ───────▶ the handler
-                  ▲                ├─ Transact ──▶ dead letters, outputs
-                  └─ retry topic ◀─┘    (no waiting: the clock jumps to the next due time)
+A test uses the same session as a real member (kafkalite.failures.session). Only the client and the clock are replaced:
 
-A test uses the same session as a real member (kafkalite.failures.session); only the client and the clock are replaced.
+    records        the given records are passed to the session as if a client had read them
+    Run            the handler is called
+    Transact       dead letters and outputs are collected; letters for a retry topic are passed to the session
+    due times      the clock jumps to the next due time
 
 Thread rule: one thread at a time. An async handler runs in the event loop of another thread.
 """

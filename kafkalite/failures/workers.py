@@ -1,13 +1,15 @@
 """Run sync handlers in threads and async handlers as tasks of one event loop, while the client is polled.
 
-    Run ─▶ start ─┬─ ThreadWorkers: the next free thread ─┬─▶ Caller ─▶ Finished per record, RunEnded ─▶ results
-                  └─ TaskWorkers: a task of the loop ─────┘                              (the bell rings)
+    ThreadWorkers   the next free thread handles a run
+    TaskWorkers     a task of the event loop handles a run
+    results         Finished for each record, then RunEnded; at the end of a run, the bell wakes the runner
 
-Threads handle the records of a run one after the other, and so do tasks if the policy keeps the offset order. In other
-policies, a task handles up to `count` records at a time. With order by key, records of the same key never overlap.
+A thread handles the records of a run one after the other. A task does the same if the policy keeps the offset order. In
+other policies, a task handles up to `count` records at a time. With order by key, records of the same key never
+overlap.
 
-Thread rule: the methods belong to the runner's thread, except `cancel`. That thread reads `since` and `failure` while
-handlers run. The bell wakes it.
+Thread rule: the methods belong to the runner's thread, except `cancel`. The runner's thread reads `since` and `failure`
+while handlers run.
 """
 
 from __future__ import annotations

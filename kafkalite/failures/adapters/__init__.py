@@ -9,5 +9,5 @@
     configuration.py     splits a configuration into consumer and producer settings
     adoption.py          converts connection settings to those of kafkalite's client
 
-Each client library is imported only by its adapter.
+In this package, only the adapter for a client library imports that library.
 """

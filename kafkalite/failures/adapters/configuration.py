@@ -1,7 +1,8 @@
 """Split the configuration of a client library into settings of a member's consumer and of its producers.
 
-    {"bootstrap_servers": …, "group_id": "billing", "fetch_min_bytes": 1, "compression_type": "lz4"}
-        consumer ◀── consumer settings          producer settings ──▶ producer
+    configuration   {"bootstrap_servers": …, "group_id": "billing", "fetch_min_bytes": 1, "compression_type": "lz4"}
+    consumer        {"bootstrap_servers": …, "fetch_min_bytes": 1}
+    producer        {"bootstrap_servers": …, "compression_type": "lz4"}
 
 A setting that contradicts the member is an error. The member commits offsets itself and reads only committed records.
 Without a committed offset, it starts at the earliest offset. A later start would miss the first records of retry

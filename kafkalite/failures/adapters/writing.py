@@ -1,7 +1,8 @@
 """Base class that writes transactions with confluent-kafka and kafka-python.
 
-    initialize the transactional id ─▶ begin ─▶ send records ─▶ add offsets ─▶ commit, until the outcome is known
-                                         └──────── on failure ───────────▶ abort; then use a new producer
+    transaction   initialize the transactional id ─▶ begin ─▶ send records ─▶ add offsets ─▶ commit
+    commit        repeated until the outcome is known
+    failure       abort the transaction, then use a new producer
 
 Thread rule: one thread at a time. Producers belong to the writing thread (kafkalite.failures.transaction_writer) during
 a transaction, otherwise to the runner's thread.
