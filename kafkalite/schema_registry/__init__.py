@@ -9,8 +9,8 @@
     status.py      metrics and readiness
     errors.py      codes and texts of errors
 
-    GET /schemas/ids/7 ─▶ rest ─▶ registry ─▶ state ◀── topic ◀── _schemas
-    POST /subjects/s/versions ─▶ rest ─▶ registry ─▶ decision ─▶ topic ─▶ _schemas
+A read, such as GET /schemas/ids/7, is answered from the state. A write, such as POST /subjects/s/versions, appends
+records to the topic `_schemas`. A thread that follows the topic adds them to the state.
 
 The command `kafkalite registry` runs a registry. Several registries can share a topic. They write one after another,
 because they use the same transactional id, which fences all writers but one.

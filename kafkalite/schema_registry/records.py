@@ -1,20 +1,28 @@
 """Encode and decode the records of the registry's topic, in the format of Confluent's registry.
 
-    key                                                              value
-    {"keytype":"SCHEMA","subject":s,"version":v,"magic":1}           {"subject":s,"version":v,"id":i,"schema":text,
-                                                                      "deleted":false} and, if they are not empty,
-                                                                      "schemaType", "references", "metadata", "ruleSet";
-                                                                      null: deleted permanently
-    {"keytype":"CONFIG","subject":s or null,"magic":0}               {"compatibilityLevel":"FULL"}; null: the default
-    {"keytype":"MODE","subject":s or null,"magic":0}                 {"mode":"READONLY"}; null: the default
-    {"keytype":"DELETE_SUBJECT","subject":s,"magic":0}               {"subject":s,"version":v}: soft delete up to v
-    {"keytype":"NOOP","magic":0}                                     null, or kafkalite's own: {"maxId":i}
+    a version of a subject
+        key     {"keytype":"SCHEMA","subject":s,"version":v,"magic":1}
+        value   {"subject":s,"version":v,"id":i,"schema":text,"deleted":false}
+                and, if they are not empty, "schemaType", "references", "metadata", "ruleSet";
+                null: deleted permanently
+    a compatibility level; the subject is null for the global level
+        key     {"keytype":"CONFIG","subject":s or null,"magic":0}
+        value   {"compatibilityLevel":"FULL"}; null: the default
+    a mode; the subject is null for the global mode
+        key     {"keytype":"MODE","subject":s or null,"magic":0}
+        value   {"mode":"READONLY"}; null: the default
+    a soft delete of a subject, up to version v
+        key     {"keytype":"DELETE_SUBJECT","subject":s,"magic":0}
+        value   {"subject":s,"version":v}
+    the highest id that was ever assigned
+        key     {"keytype":"NOOP","magic":0}
+        value   null, or only from kafkalite: {"maxId":i}
 
 Confluent's registry can use the same topic. Compaction compares the bytes of keys, so their attributes always have this
 order and no white space.
 
-A NOOP stores the highest id that was ever assigned. So the id of a permanently deleted schema is not assigned again.
-Confluent's registry ignores this value.
+The stored highest id keeps the id of a permanently deleted schema from being assigned again. Confluent's registry
+ignores this value.
 
 Pure: no I/O, no state.
 """

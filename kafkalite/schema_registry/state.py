@@ -1,11 +1,13 @@
 """Keep the content of the registry's topic in memory: subjects, versions, ids, compatibility levels and modes.
 
-    records ─▶ apply ─▶ subjects: {subject: {version: SchemaVersion}}     ids: {id: the schema that has it}
-                        levels, modes: {subject or None: text}            id_max: highest id ever assigned
+    subjects        {subject: {version: SchemaVersion}}
+    ids             {id: the schema that has it}
+    levels, modes   {subject or None: text}
+    id_max          the highest id ever assigned
 
-Records are applied in order, and nothing else changes the state. So registries that have read up to the same offset
-have the same state. An id belongs to one schema permanently: `apply` rejects a record that assigns it to another
-schema.
+`apply` applies the topic's records in order, and nothing else changes the state. So registries that have read up to the
+same offset have the same state. An id belongs to one schema permanently: `apply` rejects a record that assigns it to
+another schema.
 
 Thread rule: the store's lock guards the state.
 """

@@ -1,18 +1,21 @@
 """Read, follow and write the registry's topic, so that several registries can share it without a leader.
 
-    write: [take the turn] ─▶ decide ─▶ transaction ─▶ wait until the follower has read it ─▶ answer
-                 ▲                           │
-                 └──── another registry took the turn: nothing was written, decide again
+All registries use the same transactional id, so only one of them can write at a time: it has the turn. A write has
+these steps:
 
-All registries use the same transactional id, so only one of them can write at a time: it has the turn. To take the
-turn, a registry sends InitProducerId. This fences the previous writer, and ends its open transaction. The new writer
-then reads the topic to its end, so that its decision includes all acknowledged writes. If another registry takes the
-turn before the commit, the broker rejects the commit. Therefore no id or version is assigned twice. A registry keeps
-the turn until another registry writes. So without competition, a write is only one transaction.
+    1. take the turn   unless this registry has it: send InitProducerId, which fences the previous writer and ends its
+                       open transaction
+    2. catch up        wait until the follower thread has read the topic to its end
+    3. decide          compute the records from the state, which now includes all acknowledged writes
+    4. commit          write the records in one transaction (acks=all)
+    5. acknowledge     when the follower has read the records
 
-A write is acknowledged after the commit of its transaction (acks=all). Only the follower thread changes the state, from
-committed records. It also reads the writes of other registries. `refresh` waits until it has read all writes that were
-acknowledged before.
+If another registry takes the turn before the commit, the broker rejects the commit. Nothing was written, and the write
+starts again at step 1. Therefore no id or version is assigned twice. A registry keeps the turn until another registry
+writes. So without competition, a write is only one transaction.
+
+Only the follower thread changes the state, from committed records. It also reads the writes of other registries.
+`refresh` waits until the follower has read all writes that were acknowledged before.
 
 A record that cannot be decoded is logged and skipped.
 
