@@ -9,8 +9,8 @@ in order of priority:
 3. A partition is in as many racks as rule 2 permits.
 4. Replicas go to the brokers with the fewest replicas.
 
-With the goal `spread`, replicas move in spite of rule 2, small ones first, until the numbers of replicas of any two
-brokers differ by at most one, as far as racks permit. Then preferred leaders are spread evenly, which copies no data.
+The goal `spread` suspends rule 2. Replicas move, small ones first, until the numbers of replicas of any two brokers
+differ by at most one, as far as racks permit. Then preferred leaders are spread evenly, which copies no data.
 
 There is no randomness. Equal input gives an equal plan. After a plan has been carried out, the next plan is empty.
 
