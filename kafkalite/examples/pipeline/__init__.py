@@ -1,8 +1,11 @@
 """A data pipeline on one machine, from web servers to loaded files. Each part is a program in its own process.
 
-    front_end ×2 ─▶ live broker ─▶ kafkalite mirror ─▶ offline broker ─┬─▶ stream ─────────▶ Parquet
-                         ├─▶ reader                                      └─▶ kafkalite load ─▶ Parquet
-                         └─▶ follow_up ─▶ retry topic, dead letters
+    two front ends ─▶ live broker          web servers send visits
+    live broker ─▶ reader                  a consumer group counts visits
+    live broker ─▶ follow_up               a consumer that fails, with a retry topic and dead letters
+    live broker ─▶ offline broker          `kafkalite mirror` copies visits
+    offline broker ─▶ stream ─▶ Parquet    a streaming load
+    offline broker ─▶ load ─▶ Parquet      a batch load with `kafkalite load`
 
 The visits are Avro records, with schemas in `kafkalite registry`. `kafkalite audit` compares all stages, message by
 message.
