@@ -15,8 +15,8 @@
     captured_log    the log of brokers, for pytest's report
     unpatched       functions of the operating system, protected from replacement by a test's tools
 
-         pytest ──┬─ KafkaBroker ── OwnProcess ══ pipes ══ child ─┬─ InProcessBroker ── Faults
-                  └─ in_process=True ─────────────────────────────┘
+A KafkaBroker runs an InProcessBroker, which has Faults. By default it does so in another process (OwnProcess, pipes,
+child). With `in_process=True` it does so in pytest's process.
 
 Every pytest run with kafkalite installed loads the plugin, and no broker until a fixture is used. The names of this
 package are imported when they are first used. The broker's process loads neither pytest nor the plugin.

@@ -4,11 +4,9 @@
     broker.delay("Fetch", 0.5)                                    delays each answer, and later ones of its connection
     broker.disconnect("JoinGroup")                                closes the connection instead of an answer
 
-    frame ─▶ FaultyConnection ─▶ meet ─▶ an armed failure or disconnection: it is the answer
-                                   └──▶ a delay: a place in the queue of answers, held for its time
-
-A failed or disconnected request is not executed. A delayed request is executed at once, and only its answer is late. So
-a client that times out finds that its request was executed. Kafka 0.7's port has no faults.
+Each request passes through `meet` before the broker handles it. A failed or disconnected request is not executed. A
+delayed request is executed at once, and only its answer is late. So a client that times out finds that its request was
+executed. Kafka 0.7's port has no faults.
 
 Thread rule: `meet` runs on network workers. Any thread may call all other methods.
 """
@@ -98,7 +96,7 @@ class Delay(Fault):
 
 
 class Faults:
-    """The faults of one broker. `view` returns the facts that a Metadata response has even with an error."""
+    """The faults of one broker. `view` returns the broker's id, address and topics, for error responses to Metadata."""
 
     def __init__(self, view: Callable[[Connection], MetadataView]) -> None:
         self._view = view
