@@ -1,8 +1,9 @@
 """Serve one cluster's pages as a WSGI application. A page function returns plain data, rendered as HTML or JSON.
 
-    path ─▶ ROUTES ─▶ page(client, request) ─▶ template NAME.html
-                                            └▶ `?as_json=1`, or Accept: application/json: the same data
-    POST ─▶ own page? role? ─▶ audit(action(client, request)) ─▶ 303 to the page with the result, or the form again
+    GET     the page for the path is called, and its data fills the template NAME.html
+            with `?as_json=1` or Accept: application/json, the response is the data itself
+    POST    refused unless the request comes from one of the console's pages and the user has the role
+            the action is called and audited; the response redirects (303) to the result, or shows the form again
 
 A GET request changes nothing. Templates escape every value. Scripts, styles and images come only from this server
 (CSP), and pages contain no inline scripts.

@@ -108,7 +108,8 @@ def based(source: str, base: str) -> str:
 class Mount:
     """The WSGI application that serves all clusters.
 
-    A GET request without a cluster in its path is redirected to the first cluster. Such a change is refused.
+    The path `/` is redirected to the first cluster. Any other GET request without a cluster in its path goes to the
+    first cluster's application. A change without a cluster is refused.
     """
 
     def __init__(self, applications: Mapping[str, WSGI]) -> None:

@@ -1,7 +1,7 @@
 """Reset a group's offsets, and delete groups.
 
-    GET  the new offset of each partition ─▶ POST  the plan that was shown; it is refused if the group or a log has
-                                                   changed since
+    GET     shows the new offset of each partition
+    POST    commits the offsets that were shown; refused if the group or a log has changed since
 
 Thread rule: functions belong to the thread that has the client.
 """

@@ -1,7 +1,8 @@
 """Sample a cluster every five seconds on a thread, and store the latest sample and the time series.
 
-    metadata, ListOffsets, ListGroups and OffsetFetch ─▶ Observer ─▶ latest, rings ─▶ once a minute ─▶ a file
-          └▶ topics: the list of topics, which pages use if there are many
+    read      metadata, ListOffsets, ListGroups and OffsetFetch; also the list of topics for pages, if there are many
+    compute   the Observer turns the readings into the latest sample, and adds values to the rings
+    save      once a minute, the rings are written to a file
 
 A large cluster is sampled less often, so that sampling takes at most a sixth of the time. While the cluster does not
 respond, the time series have a gap. The file is replaced atomically: written under another name, synced and renamed.
