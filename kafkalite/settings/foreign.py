@@ -2,7 +2,7 @@
 
 So a server.properties of Kafka can usually be used unchanged. Most such settings are accepted with a log message,
 because clients cannot notice that they have no effect. Settings that promise protection or a policy are rejected,
-because it would be missing.
+because the broker does not provide what they promise.
 """
 
 from __future__ import annotations
