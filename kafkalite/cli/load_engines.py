@@ -39,8 +39,7 @@ OF_SPARK: Final = {
 
 
 class Engine(Protocol):
-    """An engine that loads topics. `why` is a line with its name and the flag or package because of which it was
-    selected."""
+    """An engine that loads topics. `why` is a line with its name and the flag or package that selected it."""
 
     name: str
     why: str
