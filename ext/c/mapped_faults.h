@@ -1,8 +1,9 @@
 /* Survive a memory-mapped file that is truncated or unreadable. Reading such a page raises SIGBUS in the reading
  * thread.
  *
- *   watch a map ─▶ read a missing page ─▶ SIGBUS ─▶ flag set, zeros from that page on ─▶ the reader continues,
- *                                                                          and checks the flag before it answers
+ *   1  a map is watched, and a thread reads a page of it that is missing, which raises SIGBUS
+ *   2  the handler sets a flag, and maps zeros from that page on
+ *   3  the reader continues with zeros, and checks the flag before it answers
  *
  * After its last byte, a reader of a watched map calls kl_has_fault(). Until then it must not use anything that it
  * derived from the bytes, because they may have been zeros. A flag is never cleared. A SIGBUS at an address outside of

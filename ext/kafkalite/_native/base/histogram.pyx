@@ -17,8 +17,10 @@ cdef tuple numbers_of(const Buckets* buckets):
 
 @cython.final
 cdef class Histogram:
-    """A histogram of durations. Bucket i counts those below 2**i µs that no earlier bucket counts; the last, all
-    others."""
+    """A histogram of durations. Bucket i counts those below 2**i µs that are in no earlier bucket.
+
+    The last bucket has no upper limit.
+    """
 
     def add(self, double seconds):
         """Count one duration in seconds."""

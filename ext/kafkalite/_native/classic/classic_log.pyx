@@ -9,7 +9,7 @@
 
 Segments, rolling, flushing, recovery and retention are those of LogCore and its owner, as for record batches.
 
-Thread rule: LogCore's.
+Thread rule: the rules of LogCore apply.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE

@@ -1,7 +1,7 @@
 """Iterate over the messages of Kafka 0.7's consumers, in native code.
 
-    __next__ ─▶ next message of the current chunk ─▶ MessageAndMetadata
-                     └─ none left ─▶ advance(): the subclass sets the next chunk, or raises
+    __next__ returns the next message of the current chunk, as a MessageAndMetadata
+    advance() is called after the chunk's last message: a subclass sets the next chunk, or raises
 
 A chunk is a fetched message set.
 
@@ -125,8 +125,7 @@ PAYLOAD = "payload"
 
 @cython.final
 cdef class PairIterator:
-    """Iterates over (message, offset to fetch next) pairs. `pair` is the named tuple of two fields that each
-    becomes."""
+    """Iterates over (message, offset to fetch next) pairs. `pair` is the named tuple class of the pairs."""
     cdef MessageIterator messages
     cdef object pair
 

@@ -1,14 +1,15 @@
 """List the aborted transactions of one log, for read_committed fetches.
 
 The transactions are in an array, ordered by the offsets of their abort markers. A fetch of offsets [from, upper)
-returns each transaction that began below `upper` and has its marker at `from` or above. Two bisections find them:
+returns each transaction that began below `upper` and has its marker at `from` or above. Two bisections find the range
+of entries to examine:
 
-    marker_offset    increases; gives the first entry
-    stable_offset    the last stable offset after the marker; never decreases. The first entry with a value of at least
-                     `upper` is the last that can match: every transaction that began below `upper` had ended by then
+    first entry   the first one with marker_offset >= from. The marker offsets increase.
+    last entry    the first one with stable_offset >= upper. An entry's stable_offset is the last stable offset after
+                  its marker, which never decreases. So every transaction that began below `upper` had ended by then.
 
-Committed transactions have no entry, nor have markers of producers without records in this log. On disk, the file
-NNN.txnindex of a segment (Kafka's format) lists the transactions whose markers are in this segment;
+Committed transactions have no entry, and neither have markers of producers without records in this log. On disk, the
+file NNN.txnindex of a segment (Kafka's format) lists the transactions whose markers are in this segment;
 kafkalite.broker.log.transaction_index reads and writes it.
 
 Thread rule: changed under the log's lock, read by any thread. Both keep the GIL throughout.

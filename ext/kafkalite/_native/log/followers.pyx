@@ -316,7 +316,7 @@ cdef class Followers:
 
 @cython.final
 cdef class OffsetWaits:
-    """Callbacks that wait until an offset is reached. Each is called at most once, on the thread that takes it."""
+    """Callbacks that wait until an offset is reached. Each is called at most once, by `settle`."""
 
     def __cinit__(self):
         self.heap = []

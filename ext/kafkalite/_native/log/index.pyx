@@ -12,8 +12,8 @@ allocated before.
 
 Saving, loading and rebuilding are in kafkalite.broker.log.index_file and PartitionLog.
 
-Thread rule: appending and taking a view need the GIL; the log's lock orders the writers. Searching a view needs
-neither, because the view keeps its array alive: growing creates a new array and leaves the old one unchanged.
+Thread rule: appending and taking a view need the GIL; the log's lock orders the writers. Searching a view needs no GIL
+and no lock, because the view keeps its array alive: growing creates a new array and leaves the old one unchanged.
 """
 
 from libc.stdint cimport int64_t

@@ -1,8 +1,11 @@
 """Handle followers' fetches of a log that this broker leads, and call back when its watermarks reach an offset.
 
-    a follower's fetch ─▶ note_fetch ─┬─▶ Followers ─▶ the high watermark moves ─▶ callbacks of wait_replicated
-                                      ├─▶ it may become in sync ─▶ Followers.on_joinable, in Python
-                                      └─▶ the low watermark moves ─▶ callbacks of wait_low
+A follower's fetch (`note_fetch`) has these effects:
+
+    1  Followers notes the follower's position
+    2  if the follower may become in sync, Followers.on_joinable is called, in Python
+    3  if the high watermark rises, the callbacks of wait_replicated that it has reached are called
+    4  if the low watermark rises, the callbacks of wait_low that it has reached are called
 
 Thread rule: any thread, with the GIL and without the log's lock.
 """

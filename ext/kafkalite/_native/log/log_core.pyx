@@ -2,10 +2,13 @@
 
 log_append appends. kafkalite.broker.log.partition_log, which owns a core, does everything else.
 
-    log_start <= flushed <= log_end          segments: ascending, contiguous, never empty; the last one is active
-    log_start <= high_watermark <= log_end   depends on the kind of the log, see below
-    log_start <= last_stable <= high_watermark      the first offset of the oldest open transaction; without one, equal
-                                             to high_watermark
+The offsets are ordered:
+
+    log_start <= flushed <= log_end
+    log_start <= last_stable <= high_watermark <= log_end
+
+`last_stable` is the first offset of the oldest open transaction; without one, it equals `high_watermark`. The tuple of
+segments is never empty: its segments are in ascending order, without gaps, and the last one is active.
 
 A log has one of three kinds from its creation on; set_replicated() alone changes it:
 

@@ -9,12 +9,13 @@ A transaction is open from its first batch to its marker. Sequence numbers conti
 (KIP-98), and restart at 0 with a newer epoch; every KIP-890 marker has a newer epoch. Sequence numbers run from 0 to
 2^31-1 and wrap to 0.
 
-The coordinator admits a transaction once, before its first batch in this log. A marker that arrives in between revokes
-the admission. Otherwise a late batch could open a transaction that never ends.
+The coordinator admits a transaction once, before its first batch in this log. If a marker arrives between the admission
+and the batch, it revokes the admission. Otherwise a late batch could open a transaction that never ends.
 
 In a replicated log, a new leader may lack a marker. So a transaction is undecided until the high watermark has passed
-its marker (Kafka's ProducerStateManager calls such transactions unreplicated). Only those that can have the lowest
-first offset are kept: not one that began after another and ended before it.
+its marker (Kafka's ProducerStateManager calls such transactions unreplicated). The table keeps only undecided
+transactions that can determine the last stable offset. If a transaction began after another one and ended before it, it
+is not kept.
 
 Thread rule: a table belongs to one log, and is used only under this log's lock, except for `aborted`.
 """

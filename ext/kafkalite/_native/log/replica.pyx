@@ -5,7 +5,7 @@
 
 Append: batches are stored unchanged, with their offsets and leader epochs. The leader's checks (sequences, timestamps,
 keys, sizes) are not repeated. Offsets may have gaps, as in a compacted leader, but never decrease. A batch with a
-higher epoch than the fetch ends the append, because its sender has lost leadership meanwhile (KAFKA-18723).
+higher epoch than the fetch ends the append, because its sender has lost leadership since the fetch (KAFKA-18723).
 
 Cut: a file is never shortened while it is read. A new segment object replaces the one that contains the new end, and
 the old object is deleted as by retention. Readers that have pinned the old object continue in its file; later readers
@@ -15,7 +15,7 @@ log can detect it.
 
 Source: UnifiedLog.appendAsFollower and truncateTo of Kafka.
 
-Thread rule: LogCore's.
+Thread rule: the rules of LogCore apply.
 """
 
 from libc.stdint cimport INT32_MAX, int32_t, int64_t

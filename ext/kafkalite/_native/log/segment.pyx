@@ -21,7 +21,7 @@ Faults: a file that was truncated by another process, or that the disk cannot re
 mapped_faults). So call `check_read` or `has_fault` after reading the map. The flag is also set if the file turns out to
 be shorter than what was written. It stays set, and this process never serves the bytes again.
 
-Thread rule: pins, opening and closing, `advance` and the index need the GIL. None of these releases it between a check
+Thread rule: pins, opening and closing, `advance` and the index need the GIL. The GIL is not released between a check
 and the action that depends on it. The log's lock orders the writers. A pinned segment's map and descriptor may be used
 without the GIL. The FileCache closes only segments without pins.
 """

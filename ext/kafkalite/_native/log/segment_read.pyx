@@ -5,7 +5,8 @@
 A granule is the bytes between two index entries. Unverified bytes are not read: the result is READ_DEFER. Quarantined
 batches are skipped; if they contain the requested offset, the read is refused.
 
-Thread rule: Segment's. The caller holds a pin, and checks the segment for faults after reading the map.
+Thread rule: the rule of Segment applies. The caller holds a pin, and checks the segment for faults after reading the
+map.
 """
 
 from libc.stdint cimport INT64_MAX, int64_t

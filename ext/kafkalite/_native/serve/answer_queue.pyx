@@ -1,7 +1,9 @@
 """Queue the responses of one connection, in the order of its requests.
 
-    parked request, or one after it ─▶ add ─▶ [ head … tail ] ─▶ gather ─▶ out buffer
-    bytes left after a partial send ─▶ put_first ─▶ ┘        └─▶ sent by the connection ─▶ forget_head
+    add           adds an empty entry for a request that is parked, or that follows a parked one
+    put_first     puts the rest of a partial send before all entries
+    gather        moves small ready responses from the head into the out buffer, so that one send takes them all
+    forget_head   removes the first response, after it was sent or moved
 
 The bytes of responses that are ready are counted. A response that is ready while the queue is empty never enters it:
 its bytes stay in the worker's out buffer.

@@ -1,9 +1,10 @@
 """Serve a client connection: receive frames, serve their requests, and send responses in order.
 
-    readable ─▶ receive ─▶ frames ─▶ serve ─┬─ ready, and no earlier response waits ─▶ out buffer ─▶ one send
-                                            └─ parked, or after a parked one ─▶ queue ─▶ sent from the head
-
-Produce and Fetch are served in C, all other requests in Python.
+    1  when the socket is readable, receive frames
+    2  serve each frame: Produce and Fetch in C, all other requests in Python
+    3  if the response is ready and no earlier response waits, write it to the out buffer
+    4  if the request is parked or an earlier response waits, queue the response
+    5  send the out buffer at once, and the queued responses from the head, when they are ready
 
 Receiving: a frame that arrives whole is served from the worker's buffer, so an idle connection has no buffer. An
 incomplete frame moves to a buffer of the connection (frame_buffer), into which the rest is received. trim() frees this
@@ -13,7 +14,7 @@ TLS: all bytes pass through a TlsSession. Nothing is served before the handshake
 authenticated the client. The number of handshakes, their duration and the steps in a loop turn are limited. A failed
 connection is closed after a delay, so that retries cost the client time.
 
-Quotas: before each request, the throttle computes how long to mute the client afterwards. During this time the
+Quotas: before each request, the throttle computes how long to mute the client after the request. During this time the
 connection is not read (KIP-219). Without quotas this costs one comparison per request.
 
 Back-pressure: the connection is not read while more than `in_flight_max` responses or `output_bytes_max` bytes are
@@ -130,7 +131,7 @@ cdef class LargeBody:
 
 @cython.final
 cdef class WorkerResources(WorkerParts):
-    """The state that a worker's connections share, and those that wait for a deadline, a turn or memory."""
+    """The state that a worker's connections share, and the waiting connections."""
 
     def __cinit__(self, *_, **__):
         self.muted = []

@@ -1,8 +1,11 @@
 """Measure a worker's requests by API and version, in C structs that a metrics scrape reads.
 
-    began ─▶ served by the worker ─┬─ answered at once ─────────────────────▶ sent: the end of the send that took it
-                                   └─ parked (with a Timing) ─▶ ready ──────▶ sent: its last byte is in the socket
-          local                         remote                       sending
+The time of a request has up to three parts:
+
+    local      from its beginning until the worker has served it
+    remote     only of a parked request (with a Timing): from then until its response is ready
+    sending    until the response is sent. A response that was ready at once is sent with the end of the send that took
+               it, and the response to a parked request when its last byte is in the socket
 
 A worker has a RequestCounters only if metrics are enabled or slow requests are reported. Without it, nothing is counted
 and the clock is not read. With it, the clock is read twice per turn: after serving and after sending. A worker that

@@ -18,18 +18,20 @@ A part is the batch of one partition in a request. Its state shows what it waits
 
 A part starts in any state but APPENDING. The request is answered when all its parts are DONE.
 
-The gate is the transaction coordinator, which must admit the first batch of a transaction in a partition:
+The gate is the transaction coordinator, which must admit the first batch of a transaction in a partition. `gate.admit`
+returns:
 
-    append ─▶ APPEND_ASK ─▶ gate.admit ─┬─ 0 ─▶ append ─▶ ...
-                                        ├─ an error code: the partition's
-                                        └─ Deferred: ASKED, with an `Admission`
+    0              the batch is appended
+    an error code  the partition gets this error
+    a Deferred     the part is ASKED until the gate answers, and an `Admission` is created
 
-Later batches of this producer for this log follow the Admission in order (LogCore.admissions); other producers' batches
-do not wait. After the answer, a thread of the I/O pool appends the first batch, and then those that follow it. A part
-that needs the gate on the pool waits in the same way, so no thread of the pool blocks.
+While an Admission exists, later batches of this producer for this log follow it in order (LogCore.admissions); other
+producers' batches do not wait. After the answer, a thread of the I/O pool appends the first batch, and then those that
+follow it. If a thread of the pool finds that a part needs the gate, the part waits in the same way, so the thread is
+not blocked.
 
 The first batch may have to be queued again, for example to create a file. Later batches of the producer that are
-already on the pool then detect that it is not appended, and follow it. So no batch overtakes another.
+already on the pool then detect that the first one is not appended, and follow it. So no batch overtakes another.
 
 Thread rule: one thread at a time owns a part; its state shows which. States and counters change under the GIL.
 """
@@ -69,7 +71,7 @@ cpdef bint may_follow(int before, int after) noexcept nogil:
 
 @cython.final
 cdef class Admission:
-    """A producer's transaction that begins in a log when the gate admits it. Its length: batches that follow."""
+    """A producer's transaction that waits for the gate. Its `len()` is the number of batches that follow."""
 
     def __len__(self):
         return len(self.followers)

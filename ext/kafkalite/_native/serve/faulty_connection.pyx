@@ -1,9 +1,11 @@
 """Inject faults into the requests of a broker under test, before they are served.
 
-    frame ─▶ its API is in `faults.armed`? ─┬─ no ──────────────────────────────────────▶ served normally
-                                            └─ yes ─▶ faults.meet(connection, frame) ─┬─ None ─▶ served normally
-                                                                                      ├─ bytes ─▶ the response
-                                                                                      └─ str ─▶ closed, with this reason
+A request whose API is not in `faults.armed` is served normally. For any other request, the result of
+`faults.meet(connection, frame)` decides:
+
+    None     the request is served normally
+    bytes    the bytes are the response
+    str      the connection is closed, with this reason
 
 `faults` is kafkalite.testing.faults.Faults. Only a broker for tests has such connections, so other brokers do not pay
 for the check.

@@ -1,8 +1,10 @@
 """Serve Fetch: find whole batches, respond at once or wait for enough bytes, and send copies or file ranges.
 
-    parse ─▶ evaluate ─┬─ enough bytes, an error, or max wait 0 ─▶ response
-                       ├─ too few bytes ─▶ parked: woken by an append, a deadline, a deletion ─▶ evaluate
-                       └─ bytes not verified, or producer state not loaded ─▶ I/O pool does that ─▶ evaluate
+A request is parsed and then evaluated:
+
+- If there are enough bytes or an error, or if the max wait is 0, the response is sent.
+- If there are too few bytes, the fetch is parked. It is evaluated again after an append, a deletion or its deadline.
+- If bytes are not verified or producer state is not loaded, the I/O pool does that. Then the fetch is evaluated again.
 
 Up to `copy_size_max` bytes of records are copied into the response. More are sent from the files, by sendfile.
 

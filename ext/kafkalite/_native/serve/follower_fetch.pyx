@@ -3,9 +3,9 @@
 The leader's replication limit (KIP-73): while it is used up, a follower that is not in sync gets no records of a
 throttled partition. Records sent to followers in sync count towards the limit too.
 
-The fetch offset tells the log up to where the follower has the records. The log is told once, when the fetch is first
-examined: by the time a parked fetch is examined again, the offset is out of date. A refused fetch is not used, and
-neither is one with diverging epochs (KAFKA-13141).
+The fetch offset shows up to where the follower has the records. The log notes this offset once, when the fetch is first
+examined: if a parked fetch is examined again, its offset is outdated. The offset is not noted if the fetch is refused
+or has diverging epochs (KAFKA-13141).
 
 Source: Partition.fetchRecords of Kafka 4.1, with the same order of checks. This is not in fetch.pyx, so that the code
 path of consumers stays small.

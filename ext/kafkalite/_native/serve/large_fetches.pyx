@@ -1,8 +1,11 @@
 """Serve Fetch requests with many partitions, or with a large session, a few partitions at a time.
 
-    parse ─▶ join its session ─▶ examine ─┬─ ready ─▶ settle with the session ─▶ encode ─▶ respond ─▶ free
-                                    ▲     └─ too few bytes, or the I/O pool has work ─┐
-                                    └──────────── woken, as any FetchPlan ────────────┘
+    1  parse the request, and apply it to its session
+    2  examine all partitions
+    3  if there are too few bytes, or if the I/O pool has to load something: park the request until an append, its
+       deadline or the pool wakes it, and continue with step 2
+    4  update the session, and write the response
+    5  free the memory
 
 The steps are those of FetchPlan. A generator runs them until its turn is over, and the worker serves other connections
 in between. Later requests of the same connection wait until all partitions were examined once. If the connection ends,

@@ -1,13 +1,15 @@
 """Count the memory that each client makes the broker hold, and decide whether it may get more (broker.memory.max).
 
-    held     0 ──────────────── 3/4 ─────────────── 15/16 ──── 1 = broker.memory.max
-             every client       │ clients whose share │ charges of at most SMALL_SIZE,
-             gets what it needs │ is not used up      │ by the same rule
+The code calls a client a *holder*; `kafkalite.broker.limits.holder` says what counts as one client. The decision
+depends on how much of broker.memory.max is held for all clients:
 
-The code calls a client a *holder*; `kafkalite.broker.limits.holder` says what counts as one client. A holder's share is
-three times the memory that is still free, or for lasting memory (group metadata, sessions) as much as is still free. So
-a single holder gets three quarters, two get three sevenths each, and any number leaves something for a new one. These
-are the dynamic thresholds by which network switches share buffers (Choudhury and Hahne, 1998).
+    up to 3/4      every holder gets what it needs
+    up to 15/16    a holder gets memory until its share is used up
+    above 15/16    the same, but only in charges of at most SMALL_SIZE
+
+A holder's share is three times the memory that is still free, or for lasting memory (group metadata, sessions) as much
+as is still free. So a single holder gets three quarters, two get three sevenths each, and any number leaves something
+for a new one. These are the dynamic thresholds by which network switches share buffers (Choudhury and Hahne, 1998).
 
 Charges that cannot wait are always accepted. The holder's connections are then not read until it holds less.
 

@@ -1,9 +1,9 @@
 """Decide which Produce requests with acks=all wait until earlier responses of their connection are sent.
 
-The reason is a change of leadership before the replicas have a batch. Its producer must get the error at once, and not
-after a response that waits for something else. Otherwise the producer sends later batches to the new leader first, and
-resends this batch only afterwards. The new leader may already have the batch, but remembers only a producer's last five
-batches, so it would not detect the duplicate.
+The reason is a change of leadership before the replicas have a batch. The batch's producer must get the error at once,
+and not after a response that waits for something else. Otherwise the producer sends later batches to the new leader
+first, and resends this batch only after them. The new leader may already have the batch, but remembers only a
+producer's last five batches, so it would not detect the duplicate.
 
     earlier responses that still wait              a Produce with acks=all of a log with followers
     none                                           is served

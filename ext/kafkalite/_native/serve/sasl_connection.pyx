@@ -1,9 +1,8 @@
 """Serve a connection of a SASL listener, after its client has authenticated.
 
-    frame ─▶ io.now <= open_until? ─┬─ yes ─▶ served as on any listener
-                                    └─ no ──▶ SignIn, in Python: an answer, a pause (hold), a failure, or open
-
-So an authenticated client costs one comparison per request. Listeners without SASL use the base class.
+While `io.now <= open_until`, a frame is served as on any listener. Otherwise a SignIn, in Python, gets the frame: it
+responds, pauses the connection (hold), fails the client or opens the connection. So an authenticated client costs one
+comparison per request. Listeners without SASL use the base class.
 
 Before authentication, a frame has at most `receive_size_max` bytes, and the bytes of all such connections of a worker
 are limited. The last tenth of this limit is for addresses with few bytes. If a connection exceeds the limit, the oldest
@@ -11,7 +10,7 @@ other connection of its address is closed. If there is none, the connection itse
 
 A long step, such as a hash or a token verification, runs on another thread: `hold` pauses the connection, and `go_on`
 resumes it. A failed client gets its response, and the connection is closed, after
-connection.failed.authentication.delay.ms. Bytes that arrive meanwhile are ignored.
+connection.failed.authentication.delay.ms. Bytes that arrive before that are ignored.
 
 Thread rule: as in the base class Connection.
 """

@@ -1,8 +1,10 @@
 """Decide how long one connection waits, because its client exceeds a quota (KIP-219).
 
-    request ─▶ judge ─┬─ NOT_BOUNDED, WITHIN_QUOTA ─▶ served
-                      ├─ OVER_QUOTA ─▶ delay_ms ─▶ served with a throttle time, muted
-                      └─ HELD_BACK ─▶ muted ─▶ served
+`judge` decides how to serve a request:
+
+    NOT_BOUNDED, WITHIN_QUOTA    serve it
+    OVER_QUOTA                   serve it with a throttle time in the response, then mute the connection for this time
+    HELD_BACK                    mute the connection first, then serve the request
 
 To save reading the clock, bytes are counted at the time when the turn of the worker's loop began. Only for a client
 that is over a quota at that time is the clock read, and the throttle time computed.

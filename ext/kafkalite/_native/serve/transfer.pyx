@@ -8,8 +8,8 @@ Bytes before a file range are sent with MSG_MORE, so that the header and the fir
 sent by sendfile(2), and never enter user space. With TLS, both are collected in the worker's buffer and encrypted; long
 ranges are encrypted directly from the map.
 
-If a file is unreadable or too short, its log goes offline. The response reports the error, or, if its header is already
-sent, the connection is closed.
+If a file is unreadable or too short, its log goes offline, and the response reports the error. If the header of the
+response is already sent, the connection is closed instead.
 
 Thread rule: any thread fills an Answer, once. From then on it belongs to its connection's worker.
 """

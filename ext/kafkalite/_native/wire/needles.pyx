@@ -1,7 +1,8 @@
 """Find records that contain certain bytes (needles), before a record is decoded or copied.
 
-    records block of a batch ─▶ search for each needle ─┬─ not found ─▶ the batch is finished
-                                                        └─ found ─▶ compare this record's fields by the needle's rule
+    1  search the records block of a batch for each needle; if none is found, the batch is finished
+    2  find the record that contains the needle
+    3  compare this record's fields by the needle's rule
 
 The C library's memmem searches about 10 GB/s. Only a record whose bytes contain a needle is examined.
 
