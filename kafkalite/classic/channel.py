@@ -8,7 +8,7 @@ byte is sent or received within it. With these timeouts a request takes one syst
 call releases the GIL once.
 
 Thread rule: one thread at a time, so threads that share a channel need a lock. Only `interrupt` may be called from
-another thread. The channel cannot be used afterwards.
+another thread. After that, the channel cannot be used.
 """
 
 from __future__ import annotations

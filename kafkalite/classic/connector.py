@@ -1,8 +1,10 @@
 """Run a consumer's membership in a 0.7 group: registration, streams, rebalances and offset commits.
 
-    create streams ─▶ id node, watches ─▶ rebalance ─▶ fetchers run ─▶ shutdown
-                                            ▲    │
-          a node changed, a session lost ───┘    └─ fails: pause, again, rebalance.retries.max times
+    1  creating streams creates the member's id node, sets watches, and starts the first rebalance
+    2  after a rebalance, the fetchers run
+    3  if a node has changed or the session was lost, there is another rebalance
+    4  if a rebalance fails, it is tried again after a pause, at most rebalance.retries.max times
+    5  shutdown ends the streams and leaves the group
 
 A rebalance has these steps: stop the fetchers, clear the streams, commit offsets (even without auto-commit), read the
 group again, release the owner nodes, claim the new partitions, start fetchers. Changes during a rebalance cause one

@@ -1,7 +1,8 @@
 """Fetch the partitions that this consumer owns on one broker, and put the messages into the streams' queues.
 
-    MULTIFETCH of every partition ─▶ chunk for each with messages ─▶ queue of its stream (waits for room)
-             └─ no messages ─▶ fetcher.backoff.ms
+    1  send one MULTIFETCH for all partitions
+    2  put the messages of each partition, as a chunk, into the queue of its stream; wait while the queue is full
+    3  if no partition had messages, wait for fetcher.backoff.ms
 
     offset out of range               continue at the offset that autooffset.reset selects, and store this offset
     message larger than fetch.size    fetch the message alone, with a size that doubles up to fetch.size.max (in 0.7's
@@ -9,7 +10,7 @@
     other error of a partition        pass it to the stream, and do not read the partition until the next rebalance
     lost connection                   reconnect after the backoff
 
-Thread rule: each fetcher has its own thread. Other threads may call only `interrupt` and `join`.
+Thread rule: each fetcher has its own thread. Other threads may call only `start`, `interrupt` and `join`.
 
 Source: Kafka 0.7.2 (`kafkalite.classic`, fact 5).
 """

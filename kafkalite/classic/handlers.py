@@ -1,10 +1,9 @@
 """Define the extension points for applications: encoders, decoders, and the hooks of the asynchronous producer.
 
-    send ─▶ before_enqueue ─▶ queue ─▶ after_enqueue
-                                │
-            send thread ─▶ after_dequeuing_existing_data ─▶ batch full or old ─▶ EventHandler.handle
-                                                                                    └─▶ before_sending_data ─▶ socket
-    close ─▶ CallbackHandler.close ─▶ drain ─▶ last_batch_before_close ─▶ EventHandler.close
+    send    before_enqueue ─▶ the event enters the queue ─▶ after_enqueue
+    batch   after_dequeuing_existing_data ─▶ the batch is full or old ─▶ EventHandler.handle ─▶ before_sending_data ─▶
+            the batch is sent
+    close   CallbackHandler.close ─▶ the queue is emptied ─▶ last_batch_before_close ─▶ EventHandler.close
 
 Thread rule: `before_enqueue` and `after_enqueue` run on the caller's thread, and so do the `close` hooks. All other
 hooks run on a broker's send thread.

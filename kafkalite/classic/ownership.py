@@ -4,8 +4,8 @@
 
 Each member does this by itself when brokers, topics or members change. If two members compute contradictory results for
 a while, the owner nodes in ZooKeeper decide. After an error the connector releases the claimed partitions and tries
-again. Unlike 0.7, this module claims partitions before it reads their offsets, because the previous owner stores its
-last offset before it releases a partition.
+again. This module claims partitions before it reads their offsets, because the previous owner stores its last offset
+before it releases a partition. (Kafka 0.7 reads the offsets first.)
 
 Thread rule: the connector calls it from one thread at a time.
 

@@ -1,7 +1,9 @@
 """Send events to the partitions of topics, at once or through a queue (0.7's Producer).
 
-    ProducerData(topic, key, events) ─▶ partitioner picks (broker, partition) ─┬─ sync:  PRODUCE or MULTIPRODUCE
-                                                                               └─ async: the broker's queue
+For each ProducerData(topic, key, events), the partitioner picks a broker and a partition. Then:
+
+    a synchronous producer      sends a PRODUCE or MULTIPRODUCE request to this broker
+    an asynchronous producer    adds the events to the queue of this broker
 
 Nothing is acknowledged, because a produce request has no response. The brokers come from ZooKeeper or from a fixed
 list. With a fixed list keys have no effect: the broker chooses the partition, unless an event names one.

@@ -1,10 +1,12 @@
 """Deliver messages to one thread of an application (0.7's KafkaStream), from a queue of fetched chunks.
 
-    fetcher ─▶ ChunkQueue (queuedchunks.max) ─▶ KafkaStream: chunk ─▶ messages ─▶ application
-                  ▲ cleared by a rebalance          └─▶ ConsumedPosition.consumed moves as each message is handed out
+    1  a fetcher adds chunks to the ChunkQueue, which has at most queuedchunks.max chunks
+    2  the KafkaStream takes a chunk, and hands its messages to the application one by one
+    3  with each message that is handed out, ConsumedPosition.consumed moves
 
-A chunk is the result of one fetch of one partition. The iteration waits for messages, and ends when the connector is
-shut down. If no message came within consumer.timeout.ms, it raises ConsumerTimeout; the program may then iterate again.
+A chunk is the result of one fetch of one partition. A rebalance clears the queue. The iteration waits for messages, and
+ends when the connector is shut down. If no message came within consumer.timeout.ms, it raises ConsumerTimeout; the
+program may then iterate again.
 
 Thread rule: one thread iterates a stream; any other may clear or end it. The committer reads positions while the
 iterator moves them: each position is one reference or integer, replaced as a whole.
