@@ -1,4 +1,4 @@
 """Use ZooKeeper as Kafka 0.7 does: to register brokers, and to coordinate consumer groups.
 
-Only this package imports kazoo, the client library for ZooKeeper.
+At run time, only this package imports kazoo, the client library for ZooKeeper.
 """

@@ -1,14 +1,17 @@
 """Register a broker and its classic topics in ZooKeeper, as Kafka 0.7 does, while the broker runs.
 
-    start ─▶ connected ─▶ id registered ─▶ topics registered ─▶ keeping ─▶ stop (session ends, nodes vanish)
-                                                  ▲                 │
-                                                  └─ session lost ──┘   a new creator stamp, everything again
+    start              connect, and register the broker's id; the registry thread then registers the topics
+    topic changed      the registry thread registers the topic, or removes its node
+    connection lost    the registry thread waits until the connection is back
+    session lost       the registry thread registers the id, with a new creator, and all topics again
+    stop               end the session, so that the broker's nodes vanish
 
-One thread makes ZooKeeper match the desired state: the broker's id and its topics. After a lost connection, the thread
-waits. After a lost session, it registers everything again. The broker serves clients in the meantime.
+One registry thread makes ZooKeeper match the desired state: the broker's id and its topics. The broker serves clients
+even while ZooKeeper cannot be reached.
 
 If another broker has the id, `start` fails. If an earlier process of this broker was killed, its node may still exist.
-Then `start` waits until its session must have expired; Kafka 0.7 did not wait. Source: `kafkalite.classic`, fact 3.
+Then `start` waits until that process's session must have expired; Kafka 0.7 did not wait. Source: `kafkalite.classic`,
+fact 3.
 
 Thread rule: any thread may call `topic_created` and `topic_deleted`. The lock `_changed` guards the state shared with
 the registry thread.
