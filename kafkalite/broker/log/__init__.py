@@ -1,6 +1,6 @@
 """Store partitions as directories of segment files, as Kafka does.
 
-    manager             opens and closes a data directory; changes its topics; runs its threads
+    manager             opens and closes a data directory, changes its topics, and runs its threads
     topic_source        supplies the topics of a standalone broker, from the journal
     assigned            supplies the topics of a broker in a cluster, from the controllers' metadata
     assignment          one partition as the controllers' metadata describes it
@@ -29,7 +29,7 @@
     housekeeping        the thread for periodic work
     upkeep              the interface of a data directory for its maintenance threads
     retention           chooses the segments to delete
-    segment_removal     deletes them
+    segment_removal     deletes segments
     cleaner             chooses the logs to compact
     compaction          compacts one log
     swap                replaces segments by compacted ones

@@ -4,15 +4,15 @@
     topic name in the journal with another topic id       refuse to start: the data is another topic's
     topic in the journal with fewer partitions            add partitions up to this one
     any other directory with segment files                adopt the topic; id from partition.metadata, or a new one
-    no topic id, name of a deleted topic                  after an unclean stop: keep it under another name
+    no topic id, name of a deleted topic                  keep it under another name: the power cut lost its id
     no segment files                                      ignore it, with one log line
     damaged partition.metadata                            ignore it, with one log line; a saved index may have the id
 
 To *adopt* a directory is to add its topic and partition to the journal.
 
-A damaged partition.metadata does not count as missing. A power cut can damage this file of a deleted topic, and the
-topic would come back. If the journal knows the topic, the file is rewritten. That is safe, because a topic is created
-only after all older directories with its name are durably gone.
+A damaged partition.metadata does not count as missing. A power cut can damage this file in the directory of a deleted
+topic; if the directory were adopted, the deleted topic would exist again. If the journal knows the topic, the file is
+rewritten. That is safe, because a topic is created only after all older directories with its name are durably gone.
 
 The leader epoch of an adopted partition continues above the last epoch in its directory. The producer ids in the
 directory's snapshots are never allocated again.

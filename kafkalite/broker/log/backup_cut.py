@@ -1,12 +1,10 @@
 """Link the files of all logs for a backup of a running broker, so that the links show all logs at one moment.
 
-    kafkalite backup                           the housekeeper
-    writes a name into `backup.request`,
-    under its lock                      ─▶     sees it ▸ links every file of every log, and the journal, into `.backup/`
-                                               ▸ takes all locks: notes the ends of all logs and of the journal
-    reads the links                     ◀─     writes `.backup/NAME.json`, the last file
-    empties the request, removes both,
-    releases its lock
+    1  the command `kafkalite backup` locks the file `backup.request`, and writes a name into it
+    2  the broker's housekeeper sees the request, and links every file of every log, and the journal, into `.backup/`
+    3  the housekeeper takes all locks, notes the ends of all logs and of the journal, and releases the locks
+    4  the housekeeper writes these ends to `.backup/NAME.json`, its last file
+    5  the command reads the links, empties `backup.request`, and removes `.backup/` and `backup.request`
 
 The *cut* is the set of links together with the noted ends of the logs. Logs refer to each other, so all ends are noted
 at one moment. Thus every committed offset has its record, every marker has its Prepare record, and every completed

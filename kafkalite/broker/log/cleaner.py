@@ -9,8 +9,8 @@ A log is clean below its *cleaner offset*. The dirty part begins at this offset.
 - a segment that is not durable yet
 - the first segment with a record younger than min.compaction.lag.ms
 
-A log is due if the dirty share of these bytes exceeds min.cleanable.dirty.ratio, or if a dirty record is older than
-max.compaction.lag.ms. The housekeeper applies retention to logs with policy `compact,delete`.
+A log is due if the dirty part is more than min.cleanable.dirty.ratio of the bytes up to its end, or if a dirty record
+is older than max.compaction.lag.ms. The housekeeper applies retention to logs with policy `compact,delete`.
 
 A failed compaction is logged. Unless the disk was full, the log is not compacted again before the next start: data that
 cannot be read must not be rewritten.
@@ -21,8 +21,8 @@ treat the missing offsets as records lost in a power cut, as it does above the r
 The file `cleaner-offset-checkpoint` is Kafka's. An entry may be too low, since compacting again is harmless. The
 entries of a deleted topic are removed before its name can be used again.
 
-Thread rule: one thread at a time compacts a log. `_lock` guards the offsets and the lists. It is a leaf, except that
-the checkpoint is written under it.
+Thread rule: one thread at a time compacts a log. `_lock` guards the offsets and the lists, and the checkpoint is
+written under it. No other lock is taken under it.
 """
 
 from __future__ import annotations

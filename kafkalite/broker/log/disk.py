@@ -1,8 +1,8 @@
 """Access the file system through functions that tests can replace by a simulated disk (`Disk`).
 
-    names, sizes, times   functions of this module            a Disk has methods of the same names
-    changes               kafkalite._native.base.file_ops     reported to the Disk, or made by the Disk
-    bytes                 descriptors, maps                   the system's, opened by the Disk
+    to read names, sizes and times    call the functions of this module; a Disk has methods of the same names
+    to change files                   call kafkalite._native.base.file_ops, which notifies or calls the Disk
+    to read bytes                     use the descriptors that this module opens, and maps of them
 
 The packages `kafkalite/broker/log` and `kafkalite/broker/coordinator` access files only through this module and
 file_ops; tests/test_seams.py checks that. Native code, such as that of segments and compaction, writes and syncs

@@ -1,11 +1,11 @@
 """Run group commit: one thread syncs appended records and calls back every producer that waits for them.
 
-    flush_async(a) ─┐                    ┌─▶ fdatasync(log 1) ─▶ callbacks of log 1
-    flush_async(b) ─┼─▶ queue ─▶ one round ─▶ fdatasync(log 2) ─▶ callbacks of log 2
-    flush_async(c) ─┘      (a request that arrives during a round waits for the next one)
+    1  flush_async adds a producer's callback to the queue; any number of producers may wait
+    2  a round takes all callbacks in the queue; producers that come later wait for the next round
+    3  the round syncs each unsynced file of a partition once, by fdatasync
+    4  after a partition's sync, the round calls the callbacks of this partition
 
-In a round, each unsynced file of a partition is synced once for all producers that wait. If a round has several logs,
-the flusher first starts the writeback of all of them, so that the syncs overlap.
+If a round has several logs, the flusher first starts the writeback of all of them, so that the syncs overlap.
 
 Callbacks run on this thread, without locks, with 0 or a Kafka error code; they must not block. If a callback raises,
 the exception is logged and the others still run. Every callback is called exactly once, also when the flusher stops.

@@ -12,13 +12,12 @@ offset are never reused, even if their records are lost.
 A saved index does not prove that file names are durable. So after an unclean stop, the log counts as durable only up to
 the recovery point until its next flush.
 
-Directories from Kafka. A directory that Kafka wrote last has Kafka's index files next to the active segment:
+Directories from Kafka. If Kafka wrote a directory last, Kafka's index files are next to the active segment:
 
-    standalone broker   The directory may be a copy, which ends above our recovery point. No offset counts as missing.
-                        Bytes that intact batches follow are not truncated.
-    replica             A Java broker used this data directory and also wrote the recovery point. Below that point only
-                        the last segment is read. Above it Kafka also compacts, so offsets may be missing there, unless
-                        a leader has them.
+- On a standalone broker, the directory may be a copy, which may end below our recovery point. So no offset counts as
+  missing, and bad bytes are not truncated if intact batches follow them.
+- In a cluster, a Java broker used this data directory and also wrote the recovery point. Below that point only the last
+  segment is read. Above it Kafka also compacts, so offsets may be missing there, unless a leader has them.
 
 Kafka's index files are removed when their segment grows or is truncated: a Java broker would trust them, but it
 rebuilds missing files. They are also the only sign that Kafka wrote the log. So if no other broker has the records, the
@@ -28,11 +27,12 @@ Otherwise, after a crash, offsets that Kafka compacted away would count as lost.
 Gaps. After a power cut, offsets may be missing between two segments: the name of the later segment survived, but not
 the end of the earlier segment.
 
-    above the flushed offset            the log is truncated there
-    below, in a log ever compacted      normal: compaction writes recovery points before it removes anything
-    without a recovery point file       nothing is truncated; the log is made durable before the file is written again
-    below, in any other log             damage; found when the index of the segment before the gap is first loaded, not
-                                        at a start, and remembered
+- Above the flushed offset, the log is truncated at the gap.
+- Below the flushed offset, a gap is damage. It is found when the index of the segment before the gap is first loaded,
+  not at a start, and it is remembered.
+- If the log was ever compacted, a gap below the flushed offset is normal: compaction writes recovery points before it
+  removes anything.
+- Without a recovery point file, nothing is truncated. The log is made durable before the file is written again.
 
 Thread rule: several threads may load different directories at once. Everything here may block.
 """

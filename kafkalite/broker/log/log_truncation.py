@@ -1,19 +1,19 @@
 """Truncate a replica's log, durably, while other threads read it.
 
-    The *new end* is the offset at which the log ends afterwards.
+The *new end* is the offset at which the truncated log ends. The *cut segment* is the segment that contains it.
 
-    1  if the new end is below the log start, restore the leader epochs there;
-       then lower the log start, recovery point and high watermark, durably            a start trusts nothing above them
-    2  remove saved indexes, snapshots and aborted transactions above the new end
-    3  publish the new list of segments: without the later ones, and with a shorter
-       one in place of the segment that contains the new end                           readers see the new end
-    4  shorten the file of this segment, or use a copy of its beginning instead;
-       rename the later files to be removed; sync file and directory
-    5  remove leader epochs that begin at the new end or above it, durably             the truncation is complete
+    1  If the new end is below the log start, restore the leader epochs there. Then lower the log start, recovery point
+       and high watermark, durably, so that a start trusts nothing above them.
+    2  Remove saved indexes, snapshots and aborted transactions above the new end.
+    3  Publish a new list of segments: the cut segment is replaced by a shorter one, and the later ones are left out.
+       From now on, readers see the new end.
+    4  Shorten the file of the cut segment, or use a copy of its beginning instead. Rename the files of the later
+       segments, to be removed. Sync file and directory.
+    5  Remove leader epochs that begin at the new end or above it, durably. The truncation is complete.
 
-Readers never see a file change. If a reader uses (pins) the segment that contains the new end, readers keep its old
-file, and its beginning is copied to a new file before step 3. Otherwise the old segment can no longer be opened after
-step 3, so its file is shortened in place.
+Readers never see a file change. If a reader uses (pins) the cut segment, the beginning of its file is copied to a new
+file before step 3, and readers of the old segment keep the old file. If no reader pins the cut segment, no reader can
+open it after step 3, so its file is shortened in place.
 
 After a power cut between the steps, each file has at least the beginning of its old content. A start reads the log from
 the recovery point on and keeps what is intact (kafkalite.broker.log.loading). The epochs are removed last, since the

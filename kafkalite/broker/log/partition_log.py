@@ -1,17 +1,18 @@
 """Operate the log of one partition (`PartitionLog`): append, roll, flush, close, and handle storage failures.
 
-    create file ─▶ append … append ─▶ roll: new active segment; the old one goes to the sealer
-                                              └▶ trim, fdatasync, save index and producer snapshot
+    append    the native LogCore writes to the active segment
+    roll      a new active segment is created, and the old one is queued for the sealer
+    seal      the sealer trims and syncs the old segment, and saves its index and a producer snapshot
 
-The native LogCore appends and reads. It asks its PartitionLog for every operation that may block.
+The native LogCore appends and reads. For every operation that may block, it calls its PartitionLog.
 
-Thread rule: any thread may call anything. `_..._locked` methods need the log's lock. A second lock, `flush_lock`, lets
-one sync run at a time, so that a later success never hides a failed sync. It may be taken under the log's lock, but not
-the other way round.
+Thread rule: any thread may call anything. Methods named `_..._locked` need the log's lock. A second lock, `flush_lock`,
+lets one sync run at a time, so that a later success never hides a failed sync. It may be taken under the log's lock,
+but not the other way round.
 
-Appends and reads do not wait for a sync under the log's lock. What is rare does work on the disk under it: a roll, a
-new leader epoch, a truncation, and loading an index or producer state. A network worker never waits: its append is
-deferred to a thread that may block.
+Appends and reads do not wait for a sync under the log's lock. Only rare operations work on the disk under this lock: a
+roll, a new leader epoch, a truncation, and loading an index or producer state. A network worker does not wait for them:
+its append is deferred to a thread that may block.
 
 Failures. If the disk is full, only appends are refused, until a write succeeds again. A lack of memory or of file
 descriptors fails only the operation. After a failed sync or any other write error the partition is offline until the

@@ -10,8 +10,8 @@ without marks is Kafka's; its txnindex files are used if their entries are in or
 
 State is saved at a roll, at a checkpoint if it changed enough, at a clean stop, and after a compaction.
 
-Thread rule: `..._locked` needs the log's lock. Files are written without it, one save at a time, and an older capture
-of the state never replaces a newer one.
+Thread rule: methods named `..._locked` need the log's lock. Files are written without the lock, one save at a time, and
+an older capture of the state never replaces a newer one.
 """
 
 from __future__ import annotations

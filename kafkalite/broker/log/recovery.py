@@ -1,15 +1,17 @@
 """Decide what happens to bytes of a log that are not batches: truncate the log, quarantine them, or remove zeros.
 
-    at or above the flushed offset    an interrupted write: the log is truncated at the first bad byte
-    below the flushed offset          quarantined: reported, left in place; reads of these offsets return
-                                      CORRUPT_MESSAGE, batches after them are served
-    missing after a sealed segment    quarantined, too, in a log from which nothing removes offsets; found when the
-                                      segment's index is loaded and the saved one does not cover the file
-    zeros where no offset is missing  preallocated by a broker that did not stop cleanly: truncated, with no effect
-
 To *quarantine* bytes or offsets is to leave them in place, mark them as damaged and never serve them. The *flushed
-offset* is the recovery point of the last checkpoint, or the end that a saved index covers, whichever is higher. A log
-that ends below it has lost records; their offsets are not reused.
+offset* is the recovery point of the last checkpoint, or the end that a saved index covers, whichever is higher.
+
+- Bad bytes at or above the flushed offset are an interrupted write. The log is truncated at the first of them.
+- Bad bytes below the flushed offset are quarantined and reported. Reads of their offsets return CORRUPT_MESSAGE;
+  batches after them are served.
+- Missing offsets after a sealed segment are quarantined, too, in a log from which nothing removes offsets. They are
+  found when the segment's index is loaded and the saved one does not cover the file.
+- Zeros after which no offset is missing were preallocated by a broker that did not stop cleanly. They are truncated,
+  with no effect.
+
+A log that ends below the flushed offset has lost records; their offsets are not reused.
 
 The module is used in two cases: for the tail of a log after an unclean stop, and to check bytes from disk before they
 are first served. Everything here may block.

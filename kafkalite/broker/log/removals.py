@@ -1,8 +1,8 @@
 """Rename partition directories of deleted topics, durably, and remove them later.
 
-    <topic>-<partition> ─▶ …-delete    of a deleted topic             rename synced ▸ file.delete.delay.ms ▸ removed
-                        ─▶ …-stray     belongs to no known topic,     kept for the operator
-                                       and may have records
+    topic deleted                 <topic>-<partition> is renamed to …-delete, and removed after file.delete.delay.ms
+    belongs to no known topic,    <topic>-<partition> is renamed to …-stray, and kept for the operator
+    and may have records
 
 A directory is removed only after its rename is durable. Otherwise a power cut during the removal could leave an
 incomplete directory with the old name and without a topic id. Until all renames are durable, the journal keeps the ids

@@ -4,8 +4,9 @@
                 is written in it
     follower    takes offsets and epochs from its leader's batches; truncates the log where it diverges from the
                 leader's
-    visible     records below the high watermark, which replication moves and a checkpoint stores; all records if this
-                broker leads and has the only replica
+
+Consumers see records below the high watermark, which replication moves and a checkpoint stores. If this broker leads
+and has the only replica, they see all records.
 
 After a restart, the log ends with its last intact batch, and the leader sends what is missing. So a start quarantines
 nothing and keeps no gap (kafkalite.broker.log.loading). The exception is a replica that alone has every acknowledged
@@ -15,8 +16,8 @@ A replica is *fit* while it has lost no record and can be written. An unfit lead
 leader (kafkalite.broker.cluster.directories). An unfit follower truncates its log at the damage, and is fit again once
 it has caught up.
 
-Thread rule: PartitionLog's. Methods that append, truncate or change epochs belong to one thread at a time: the fetcher,
-or the thread that stopped the fetcher.
+Thread rule: the rule of PartitionLog applies. Methods that append, truncate or change epochs belong to one thread at a
+time: the fetcher, or the thread that stopped the fetcher.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ log.retention.check.interval.ms, for logs whose cleanup.policy includes delete. 
 nothing. It must not keep references to its arguments.
 
 The age of a segment is that of its newest record. If no record has a timestamp, or the newest one is in the future, the
-age of its file is used. The active segment counts as at most as old as its last append, because a record with timestamp
-0 must not delete the segment that is being written.
+age of its file is used. The active segment counts at most as old as its last append: otherwise, a record with
+timestamp 0 would delete the segment that is being written.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Seal full segments, one after another: trim, sync, save the index and the producer state.
 
-A roll queues the old segment and continues. If SEAL_COUNT_MAX segments are queued, it waits, while it may hold its
-log's lock. So the sealer must not take a log's lock, and does not.
+A roll queues the old segment and continues. If SEAL_COUNT_MAX segments are queued, the roll waits, possibly with its
+log's lock. So the sealer never takes a log's lock.
 """
 
 from __future__ import annotations

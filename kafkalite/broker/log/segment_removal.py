@@ -4,7 +4,7 @@
 
 The module `kafkalite.broker.log.retention` has the policies.
 
-Thread rule: PartitionLog's. Everything here may block.
+Thread rule: the rule of PartitionLog applies. Everything here may block.
 """
 
 from __future__ import annotations

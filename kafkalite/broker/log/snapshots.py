@@ -1,12 +1,18 @@
 """Read and write producer state: Kafka's file `NNN.snapshot`, and its companion `NNN.producers` for the rest.
 
-    .snapshot, version 1, big-endian        .producers, JSON lines `crc32c-hex JSON`, one line
-      version i16, CRC-32C u32 of the rest    {"version": 1, "producers": {id: [epoch, seen ms, [[first sequence, last
-      count i32, then per producer              sequence, first offset, last offset, timestamp], ...], last offset]},
-      id i64, epoch i16, last sequence i32,    "aborted": {base offset: [count, CRC-32C]}}
-      last offset i64, offset delta i32,
-      timestamp i64, coordinator epoch i32,
+The file `NNN.snapshot`, version 1, big-endian:
+
+    version i16, CRC-32C u32 of the rest, count i32, then per producer:
+      id i64, epoch i16, last sequence i32, last offset i64, offset delta i32, timestamp i64, coordinator epoch i32,
       transaction first offset i64
+
+The file `NNN.producers` is one line `crc32c-hex JSON`, with this JSON:
+
+    {"version": 1,
+     "producers": {id: [epoch, seen ms,
+                        [[first sequence, last sequence, first offset, last offset, timestamp], ...],
+                        last offset]},
+     "aborted": {base offset: [count, CRC-32C]}}
 
 NNN is the log end at the time of the snapshot.
 

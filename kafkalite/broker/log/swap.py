@@ -1,10 +1,12 @@
 """Replace segments by their compacted version, so that a crash leaves either the old segments or the new one.
 
-    1  NNN.log.cleaned written, synced                 crash: removed at start, the old segments stay
-    2  directory synced, NNN.log.cleaned renamed to    crash from here on: the start completes the swap
-       NNN.log.swap, directory synced
-    3  old files renamed to .deleted, directory synced
-    4  NNN.log.swap renamed to NNN.log                 crash: done, or the start does it
+    1  write and sync NNN.log.cleaned
+    2  sync the directory, rename NNN.log.cleaned to NNN.log.swap, sync the directory
+    3  rename the old files to .deleted, sync the directory
+    4  rename NNN.log.swap to NNN.log
+
+After a crash in step 1, a start removes NNN.log.cleaned, and the old segments stay. Once NNN.log.swap exists, a start
+completes the swap.
 
 The first sync of step 2 makes the names of later segments durable. A compacted segment must never become a log's last
 one: the log would end at the first offset that compaction removed.

@@ -1,13 +1,15 @@
 """Store one partition of a topic in Kafka 0.7's format (`ClassicLog`).
 
-    append set ─▶ log end rises ─▶ flush (log.flush.interval messages, or its time) ─▶ visible: high watermark = flushed
+    1  an append adds a message set to the end of the log
+    2  a flush makes the messages durable (after log.flush.interval messages, or by time)
+    3  the flushed messages become visible: the high watermark is the flushed offset
 
 A message has no timestamp and no producer id. The age of a segment is the age of its file. A roll makes the closed
 segment durable before messages are appended to the next one, so recovery checks only the last segment. As in 0.7,
 consumers verify the checksums. The log returns stored bytes unchanged, and the requested range may begin and end
 anywhere.
 
-Thread rule: PartitionLog's.
+Thread rule: the rule of PartitionLog applies.
 """
 
 from __future__ import annotations
