@@ -4,10 +4,11 @@
     assignment epoch     the group epoch for which the target assignment was computed
     member epoch         the assignment epoch that a member has reached
 
-    Stable ──target is newer──▶ partitions to revoke? ──yes──▶ Unrevoked ──client revoked them──┐
-      ▲                                   │ no ◀────────────────────────────────────────────────┘
-      │                                   ▼
-      └───all of the target── gets the free partitions ──others have owners──▶ Unreleased ──owner revoked──▶ (again)
+If a member has not reached the target, its next step depends on its partitions:
+
+    partitions that are not in its target      it has to revoke them, and is Unrevoked until it has
+    none, but its target is not free yet       it gets the free partitions, and is Unreleased: it waits for other owners
+    none, and all of its target is free        it gets its target, and is Stable
 
 A partition has one owner at a time: the member to which it was assigned, until this member revokes it or leaves.
 

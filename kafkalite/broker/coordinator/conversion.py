@@ -5,7 +5,7 @@
 
 In an upgrade, the last assignment of each member becomes its current assignment and its target assignment. The
 generation becomes the group epoch and the epoch of every member. In a downgrade, the target assignment of each member
-becomes its assignment. Afterwards members are asked to rejoin as after any other change.
+becomes its assignment. After an upgrade or a downgrade, members are asked to rejoin as after any other change.
 
 The new group has the committed offsets of the old group, and the commits that are still being written (`base`).
 

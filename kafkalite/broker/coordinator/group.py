@@ -1,11 +1,12 @@
 """Manage one group of the classic protocol: members, rebalances and assignment (KIP-62, 134, 345, 394, 814).
 
-              join                 all joined, or timeout              leader's sync is durable
-    Empty ─────────▶ PreparingRebalance ─────────▶ CompletingRebalance ─────────▶ Stable
-      ▲                 │    ▲ ▲                        │ join, leave, timeout       │
-      └─── last left ───┘    │ └────────────────────────┘                            │
-      │                      └───────────────────────────────────────────────────────┘
-      └─▶ Dead (deleted, or nothing left to keep)
+    Empty                ─▶ PreparingRebalance     a client joins
+    PreparingRebalance   ─▶ CompletingRebalance    all members have joined, or the time for it is over
+    PreparingRebalance   ─▶ Empty                  no member is left
+    CompletingRebalance  ─▶ Stable                 the leader's assignment is durable
+    CompletingRebalance  ─▶ PreparingRebalance     a client joins, or a member leaves or times out
+    Stable               ─▶ PreparingRebalance     a client joins, or a member leaves or times out
+    any state            ─▶ Dead                   the group is deleted, replaced or unloaded
 
 Metadata and assignments are the clients' opaque bytes. The broker reads only the subscribed topics from them, and only
 for protocol type `consumer`: offsets of subscribed topics do not expire.
@@ -116,7 +117,7 @@ class Group(GroupBase):
 
     @property
     def state(self) -> State:
-        """The group's state, as in the module's drawing."""
+        """The group's state, as listed in the module's docstring."""
         return self._classic.state
 
     @property

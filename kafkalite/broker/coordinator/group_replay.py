@@ -33,9 +33,9 @@ OFFSET_PREFIXES: Final = frozenset(kind.to_bytes(2, "big") for kind in OFFSET_KI
 class GroupReplay:
     """The state of one partition while it is replayed.
 
-    Most records of a log that was not compacted lately are commits that a later commit with the same key replaces. So
-    commits are not decoded at once: only the newest commit of each key is kept. It is decoded when a transactional
-    commit, a marker or the end of the log is reached.
+    Usually most commits in a log are replaced by later commits with the same key. So commits are not decoded at once:
+    only the newest commit of each key is kept. It is decoded when a transactional commit, a marker or the end of the
+    log is reached.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,8 @@
 """Append to one partition in order, with many writes per flush, without blocking the callers.
 
-    write(append, callback) ─▶ queue ─▶ one job on the I/O pool does all queued appends
-                                  └─▶ safe ─▶ callbacks, in the order of the writes
+    1  write(append, callback) queues the append
+    2  one job on the I/O pool does all queued appends, and requests a flush
+    3  when the appended records are safe, the callbacks are called, in the order of the writes
 
 If no other replica is in sync, a write is *safe* when it is on this disk. Otherwise it is safe when all in-sync
 replicas have it: the high watermark has passed the write in the leader epoch of the append. If another leader is
@@ -11,10 +12,9 @@ appended record may take effect at any time.
 A failed append is reported to its own callback. Later appends are still tried, since perhaps only this record is too
 large.
 
-If an append is refused because of the contents of the log, the refusal waits for a flush, too. For example, a marker is
-refused if the log has a newer one. A killed process may have left the newer marker unsynced, and it must be durable
-before the refusal is reported. Other refusals, such as too few in-sync replicas or another leader, are reported at
-once.
+Some appends are refused because of the contents of the log: a marker is refused if the log has a newer one. A killed
+process may have left the newer marker unsynced. So such a refusal is reported only after a flush. Other refusals, such
+as too few in-sync replicas or another leader, are reported at once.
 
 Thread rule: `write` from any thread, without waiting. Callbacks run on the flusher, on the I/O pool, or on the thread
 that serves a follower's fetch. They run one at a time and in order, without any lock of this module, and must not

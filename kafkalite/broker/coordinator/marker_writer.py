@@ -1,20 +1,23 @@
 """Write a transaction's outcome to its partitions, one marker each, and retry until all markers are durable.
 
-    write(marker, partitions, done) ─┬─▶ writer of a partition ─▶ append, flush ─┬─▶ all of them durable ─▶ done()
-                                     └─▶ the groups, for __consumer_offsets     ─┘
-                                            a failure ─▶ once more, after a delay
+    1  write(marker, partitions, done) appends the marker to each partition, and has it flushed
+    2  for `__consumer_offsets`, the groups append the marker, and then commit or drop their pending offsets
+    3  a partition that failed is tried again after a delay
+    4  when the markers of all partitions are durable, done() is called
 
-A partition needs no marker if its topic is deleted. It needs none either if it has seen a later epoch of the producer,
-since that epoch ended the open transaction.
+No marker is written to a partition:
 
-A partition whose files come from a Kafka cluster may have seen a later coordinator epoch. A standalone broker is the
-only coordinator, so it writes the marker with that later epoch.
+- if its topic is deleted
+- if it has seen a later epoch of the producer, since that epoch ended the open transaction
+- in a cluster, if it has seen a later coordinator epoch, since the later coordinator writes the marker
+
+In a cluster, the marker for a partition with another leader is sent to that leader.
+
+A standalone broker is the only coordinator. If a partition's files come from a Kafka cluster and have a later
+coordinator epoch, the broker writes the marker with that later epoch.
 
 All other failures, such as a full disk or an offline partition, are retried with increasing delays until they succeed.
 A repeated failure is logged at first, then at growing intervals, and once more when it ends.
-
-In a cluster, a marker for a partition with another leader is sent to that leader. If a partition has seen a later
-coordinator epoch, the marker is dropped, since the later coordinator writes it.
 
 Thread rule: any thread; nothing waits. `done` is called on the flusher, the I/O pool or the timers' thread, without a
 lock. The lock is a leaf.

@@ -1,13 +1,13 @@
 """Fence members of a consumer group (KIP-848) that miss a timeout.
 
-Each timeout is for one request of the member:
+Each timer waits for a request of one member:
 
     session      a heartbeat, within group.consumer.session.timeout.ms or a classic member's own session timeout
     revocation   a heartbeat that no longer reports the revoked partitions, within the member's rebalance timeout
     join, sync   a JoinGroup or SyncGroup of a classic member, within its rebalance timeout
 
 An expired timer adds an operation to the queue (`operation_queue`). The operation fences the member, unless the
-member's request has arrived meanwhile. If the fencing cannot be written, the timer is set again.
+member's request has arrived in the meantime. If the fencing cannot be written, the timer is set again.
 
 Thread rule: guarded by the group's lock; the timers' thread calls without the lock.
 """

@@ -1,7 +1,9 @@
 """Handle OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete and transaction markers, for all groups.
 
-    commit ─▶ checked ─▶ under the group's lock: allowed? ─▶ written ─▶ durable ─▶ visible, or pending until the
-                                                                                 marker of its transaction is durable
+    1  a commit is checked, then allowed or refused under the group's lock
+    2  its offsets are written to `__consumer_offsets`
+    3  when the records are durable, the offsets become visible
+    4  offsets in a transaction instead become visible when the transaction's marker is durable
 
 Each group keeps its offsets (`group_offsets.GroupOffsets`). Deleting a topic deletes its offsets at once.
 

@@ -1,14 +1,14 @@
 """Run the operations of a consumer group (KIP-848) in batches; each batch is one write.
 
-    a request, a timeout, a changed topic ─▶ queue ─▶ batch: runs all queued operations on the staged state
-                                                                │ one write of what changed
-                                                                ▼
-                      answers, timers ◀── durable ◀── the staged state is committed (or discarded)
+    1  requests, timeouts and changes of topics add operations to the queue
+    2  a batch runs all queued operations on the staged state
+    3  the records for what has changed are written at once
+    4  when they are durable, the staged state is committed, requests are answered and timers are set
+    5  if the write fails, the staged state is discarded, and the requests of the batch are answered with an error
 
 An operation that changes nothing is answered at once. An operation that changes the group is answered when the change
 is durable, so a crash never undoes a change that a client knows of. Operations that arrive during a write wait for the
-next batch, so many joins at once need few writes. If the write fails, nothing has changed, and the requests of the
-batch are answered with an error.
+next batch, so many joins at once need few writes.
 
 Thread rule: guarded by the group's lock. A batch runs on the thread of a request or on the I/O pool.
 """

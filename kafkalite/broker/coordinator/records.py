@@ -4,9 +4,9 @@ schemas.
     key      int16 kind, then the key's fields
     value    int16 version, then the value's fields; null (a tombstone) deletes the key
 
-    kind  key                          value                  written as
-    0, 1  group, topic, partition      committed offset       4; 1 when the client gave an expiry time
-    2     group                        group metadata         3
+    kinds 0 and 1   key: group, topic, partition. Value: committed offset, version 4; version 1 if the client gave an
+                    expiry time
+    kind 2          key: group. Value: group metadata, version 3
 
 Kinds above 2 belong to consumer groups (KIP-848) and are ignored here. Version 4 of an offset has the topic id in a
 tagged field, which older readers skip. With this id, a topic that is recreated under an old name does not inherit the

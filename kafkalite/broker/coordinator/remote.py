@@ -1,12 +1,12 @@
 """Send requests between coordinators and partition leaders on different brokers of a cluster.
 
-    write_marker   sends a transaction marker to a partition's leader          WriteTxnMarkers (KIP-98)
-    ask            asks a transaction's coordinator to add a partition,        AddPartitionsToTxn 4-5 (KIP-890)
-                   or whether the transaction has it
+    write_marker   sends a transaction marker to a partition's leader, by WriteTxnMarkers (KIP-98)
+    ask            asks a transaction's coordinator to add a partition, or whether the transaction has it, by
+                   AddPartitionsToTxn 4-5 (KIP-890)
 
-Each other broker has one request per API in flight. Markers or questions that arrive meanwhile are queued (`Lane`) and
-then sent together in the next request. If a broker cannot be reached, the callback gets an error code that makes the
-client retry.
+For each other broker and API, one request is in flight. Markers or questions that arrive during this time are queued
+(`Lane`) and then sent together in the next request. If a broker cannot be reached, the callback gets an error code that
+makes the client retry.
 
 Source: TransactionMarkerChannelManager and AddPartitionsToTxnManager of Kafka 4.1.
 

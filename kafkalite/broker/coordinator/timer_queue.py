@@ -6,14 +6,14 @@ Most timers are set again before they are due, for example by each heartbeat. Se
 timer, and its heap entry keeps the old time. At the old time, the entry is pushed again with the new time. A client may
 set a timer far ahead. So entries of cancelled timers are removed when they outnumber the others.
 
-Pauses. A broker can be paused by a signal, by a suspended machine or by overload. It receives no heartbeats meanwhile.
-So after a pause, timers with `awaits_client` get a grace period of half their delay, at most GRACE_S_MAX. In this time
-the broker reads the requests in the sockets. Otherwise all members of a group would lose their sessions at once and
-rejoin one by one, with a rebalance for each.
+Pauses. A broker can be paused by a signal, by a suspended machine or by overload. During a pause it receives no
+heartbeats, so afterwards all members of a group would lose their sessions at once and rejoin one by one, with a
+rebalance for each. To prevent this, timers with `awaits_client` get a grace period after a pause: half of their delay,
+at most GRACE_S_MAX. In this time the broker reads the requests in the sockets.
 
-If a pause is longer than half of a timeout, a client may have given up. Its first requests may then be from before the
-pause, and their member may no longer exist (librdkafka rejoins as another member). Such requests extend the session
-only by the grace period, so that a group does not wait long for a lost member.
+During a pause longer than half of a timeout, a client may have given up. Requests that it sent before may name a member
+that no longer exists, since librdkafka rejoins as another member. So the first requests after such a pause extend the
+session only by the grace period, and a group does not wait long for a lost member.
 
 Thread rule: any thread may set and cancel timers. The first timer starts the timer thread, which calls functions
 without a lock. A function that finds its timer `armed` does nothing: the timer was set again after it fired. A test

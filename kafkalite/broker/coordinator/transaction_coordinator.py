@@ -2,21 +2,27 @@
 
 A broker that starts first completes the transactions that were prepared (`shards` loads and unloads the partitions).
 
-Each change of a transactional id takes the same steps. A function of `transaction_rules` returns the next state, which
-is written to `__transaction_state`. When it is durable, it takes effect and the client gets its response. Meanwhile the
-id is *changing*, and other requests get CONCURRENT_TRANSACTIONS. A durable Prepare is answered at once. Then the
-markers are written, and Complete after all of them are durable. A restart can continue after each step.
+Each change of a transactional id takes the same steps:
+
+    1  a function of `transaction_rules` returns the next state
+    2  the next state is written to `__transaction_state`. Until it is durable, the id is *changing*, and other requests
+       get CONCURRENT_TRANSACTIONS
+    3  when it is durable, it takes effect and the client gets its response
+    4  after a Prepare, the markers are written; when all of them are durable, Complete is written
+
+A restart can continue after each step.
 
 A producer continues when it has the response to EndTxn. So its next request may arrive before the markers are written.
-Kafka then answers CONCURRENT_TRANSACTIONS (in TV2 after `add.partitions.to.txn.retry.backoff.max.ms` for requests of a
-leader). Here the request waits, for at most transaction.completion.wait.max.ms:
+Kafka then answers CONCURRENT_TRANSACTIONS, and the client retries. Here the following requests wait until the
+transaction is complete, at most for transaction.completion.wait.max.ms:
 
-    which       AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, InitProducerId; Produce 12 and TxnOffsetCommit 5, which add
-                their partition to the transaction
-    until       the transaction is complete; then `transaction_rules` handles it like a new request. It is refused if
-                its client disconnects, the broker stops, or another broker becomes the coordinator
-    order       first EndTxn and InitProducerId; then all additions of partitions together. So a late EndTxn never ends
-                the next transaction, and a new producer fences an older one whose additions still wait
+- AddPartitionsToTxn, AddOffsetsToTxn, EndTxn and InitProducerId
+- Produce 12 and TxnOffsetCommit 5, which add their partition to the transaction
+
+Then `transaction_rules` handles the waiting requests like new ones: first EndTxn and InitProducerId, then all additions
+of partitions together. So a late EndTxn never ends the next transaction, and a new producer fences an older one whose
+additions still wait. A waiting request is refused if its client disconnects, the broker stops, or another broker
+becomes the coordinator.
 
 In TV1 a late request has the same epoch as a request of the next transaction. A client that repeats a request on
 another connection has closed the first connection, so the waiting request of the first connection is dropped.

@@ -1,19 +1,23 @@
 """Compute the next state of a transactional id from its current state and a request, as in Kafka (KIP-98, 360, 890).
 
-                  add partitions                end                       markers are in the logs
-    Empty ───────────────────────▶ Ongoing ─────────▶ PrepareCommit ──────────────────────────▶ CompleteCommit
-      ▲                             ▲    └──────────▶ PrepareAbort  ──────────────────────────▶ CompleteAbort
-      └─ InitProducerId             └──── add partitions ──────────────────────────────────────────────┘
+    Empty or Complete…   ─▶ Empty             InitProducerId
+    Empty or Complete…   ─▶ Ongoing           the first partitions are added
+    Ongoing              ─▶ Ongoing           more partitions are added
+    Ongoing              ─▶ PrepareCommit     EndTxn commits
+    Ongoing              ─▶ PrepareAbort      EndTxn aborts, InitProducerId, or the transaction times out
+    PrepareCommit        ─▶ CompleteCommit    the markers are in the logs
+    PrepareAbort         ─▶ CompleteAbort     the markers are in the logs
 
-A durable Prepare decides the outcome of the transaction. An Ongoing transaction is aborted if it times out, or if its
-transactional id gets an InitProducerId. Its epoch is then raised to fence the producer.
+A durable Prepare decides the outcome of the transaction. If a timeout or an InitProducerId aborts the transaction, its
+epoch is raised to fence the producer.
 
 Two protocols coexist; the version of each request selects one:
 
     TV1   The producer adds partitions explicitly. Its epoch stays the same across transactions, so a late request can
           affect a later transaction.
     TV2   (KIP-890) A write adds its partition. Each EndTxn raises the epoch by one and returns the new epoch, so a late
-          request has an old epoch. A retried EndTxn has the epoch before the current one.
+          request has an old epoch. A retried EndTxn has the epoch before the current one. EndTxn may abort without an
+          open transaction.
 
 No producer gets the last epoch, 32767: the transactional id switches to a new producer id instead. In TV2 the markers
 of the old producer id's last transaction have epoch 32767. The new producer id is used after Complete.
