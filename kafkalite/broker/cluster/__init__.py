@@ -1,6 +1,6 @@
 """Run a broker in a cluster whose controllers are Apache Kafka's (KRaft).
 
-A single-node broker imports only `bootstrap_users` and `foreign_users`.
+A standalone broker imports none of these modules.
 
 Modules without I/O, clock or thread:
 

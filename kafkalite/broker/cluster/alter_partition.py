@@ -1,8 +1,9 @@
 """Propose changes of the in-sync replicas (ISR) of led partitions to the controllers, and apply their answers.
 
-    a follower's fetch ─▶ it caught up ──┐
-    every half replica.lag.time.max.ms ──┴─▶ review ─▶ proposals ─▶ AlterPartition ─▶ answers ─▶ high watermarks
-    metadata ─▶ lead_locked ─▶ Followers of the log
+    1  metadata: for a new leader, `lead_locked` makes the Followers of the log
+    2  review: a partition is reviewed when a follower has caught up, and all of them every half replica.lag.time.max.ms
+    3  proposal: if the ISR should change, the change is proposed in an AlterPartition request
+    4  answer: the controllers' answer changes the ISR, and then the high watermark may rise
 
 One AlterPartition request is in flight at a time, with the proposals for all waiting partitions. A proposal without an
 answer is sent again until it is answered or newer metadata replaces it. It contains the broker epoch with which each

@@ -46,8 +46,8 @@ _FRONT: Final = 1 << 16
 class LargeAnswers:
     """Lets several connections receive large responses one after another, so that these take little memory in total.
 
-    A response may be larger than requested, since a leader never splits a batch. Before a connection receives a
-    response larger than `size` bytes, it must take the turn, which only one connection has. Any thread.
+    A response may be larger than requested, since a leader never splits a batch. Only the connection that has the turn
+    receives a response larger than `size` bytes. Any thread.
     """
 
     def __init__(self, size: int) -> None:

@@ -1,19 +1,21 @@
 """Report to the controllers in which directory each replica of this broker is (KIP-858).
 
-It is this broker's data directory, or LOST for an unfit replica. A replica is *fit* while it has lost no record and can
-be written.
+The report names this broker's data directory, or LOST for an unfit replica. A replica is *fit* while it has lost no
+record and can be written.
 
-    not fit, others in sync ──AssignReplicasToDirs: LOST──▶ out of the ISR, another replica leads
-        ─▶ truncated at the damage (kafkalite.broker.cluster.fetchers) ─▶ copied again ─▶ fit
-        ──AssignReplicasToDirs: this broker's directory──▶ in sync again, when its leader proposes it
+A damaged replica is replaced in these steps:
 
-So a damaged replica stops leading and leaves the ISR. It returns when it has all records of the other replicas.
+    1  the replica is not fit, and other replicas are in sync: AssignReplicasToDirs reports LOST
+    2  the controllers remove it from the ISR, and elect another leader if it was the leader
+    3  the fetcher truncates the log at the damage, and copies the later records again
+    4  the replica is fit: AssignReplicasToDirs reports this broker's directory
+    5  the leader proposes to add the replica to the ISR
 
 A replica in LOST can neither be elected nor join the ISR. That protects acknowledged records: the controllers may still
 consider the replica complete. They keep it eligible (KIP-966) while fewer than min.insync.replicas are in sync. A
-leader of Apache Kafka may also add it to the ISR by its log end offset before the truncation. So a truncated replica
-that is in the ISR or ELR stays in LOST even if no other replica is left: only an unclean election may give up
-acknowledged records.
+leader that runs Apache Kafka may add the replica to the ISR before the truncation, because of its log end offset. So a
+truncated replica that is in the ISR or ELR stays in LOST even if no other replica is left: only an unclean election may
+give up acknowledged records.
 
 An unfit replica that was not truncated stays in its directory while no other replica is in sync. It leads with the
 records that it has: damaged records are not served, and no offset is assigned twice.

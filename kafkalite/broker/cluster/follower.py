@@ -1,7 +1,9 @@
 """Decide what a follower fetches from one leader, and turn the responses into changes of its logs.
 
-    follow, forget ─▶ request(now) ─▶ caller sends it ─▶ answered(response, now) ─▶ steps: caller applies them
-                                                      └▶ unanswered(now)            and calls: stands, delay, give_up
+    1  follow(partition) and forget(partition) set the partitions to fetch
+    2  request(now) returns the next Fetch request, which the caller sends
+    3  answered(response, now) returns the changes of the logs (steps); unanswered(now) notes that there is no response
+    4  the caller applies the steps, and reports each result: stands, delay or give_up
 
 One request is for all partitions that are followed from this leader. It is part of an incremental fetch session
 (KIP-227), so partitions without new records cost nothing. A request has the epoch of the last batch, and the response

@@ -1,16 +1,20 @@
 """Track the in-sync replicas (ISR) of a partition that this broker leads: its proposals and the controllers' answers.
 
-    COMMITTED ──propose──▶ PENDING ─┬─ answered: accepted ───────▶ COMMITTED, with the answer's ISR
-        ▲                           ├─ answered: refused for now, or withdrawn ─▶ COMMITTED, as before
-        │                           ├─ answered: other error ─────▶ PENDING, sent again
-        │                           └─ answered: out of date ─────▶ PENDING, until metadata arrives
-        └──────── metadata: a newer partition epoch, or another leader epoch ────────┘
+The state is COMMITTED, or PENDING while a proposal is not decided:
+
+    the leader proposes an ISR                     COMMITTED ─▶ PENDING
+    answer: accepted                               PENDING ─▶ COMMITTED, with the ISR of the answer
+    answer: refused for now                        PENDING ─▶ COMMITTED, with the ISR from before
+    the proposal is withdrawn before it is sent    PENDING ─▶ COMMITTED, with the ISR from before
+    answer: out of date                            PENDING, until metadata arrives
+    answer: any other error                        PENDING, and the proposal is sent again
+    metadata: newer partition or leader epoch      COMMITTED, with the ISR of the metadata
 
 The controllers decide. Each decision has a partition epoch, which the next proposal must contain (compare and set).
 
-At most one proposal is pending. Meanwhile the high watermark waits for the replicas of both the old and the proposed
-ISR (`maximal`). The reason is that a joining replica may already be eligible as leader, and that a leaving one may
-still be (KIP-497).
+At most one proposal is pending. Until it is decided, the high watermark waits for the replicas of both the old and the
+proposed ISR (`maximal`). The reason is that a joining replica may already be eligible as leader, and that a leaving one
+may still be (KIP-497).
 
 The answer to a proposal and the metadata record of the decision arrive in either order. The second of them changes
 nothing.

@@ -1,7 +1,6 @@
 """Drive a broker's lifecycle in a cluster: registration, heartbeats, fencing, and controlled shutdown.
 
-    REGISTERING ─▶ STARTING ─▶ IN_SERVICE ─▶ STOPPING ─▶ STOPPED
-         └────────────┴────────────┴────────────┴─────▶ FAILED
+    REGISTERING ─▶ STARTING ─▶ IN_SERVICE ─▶ STOPPING ─▶ STOPPED         any phase before STOPPED ─▶ FAILED
 
 Registration gives the broker its epoch. A heartbeat has the offset of the applied metadata.
 

@@ -1,14 +1,14 @@
 """Join a cluster with Apache Kafka's controllers, and follow its metadata.
 
+A member has these threads:
+
     kafkalite-metadata    fetches the metadata log from the quorum's leader (`Observer`) and publishes images
     kafkalite-proposer    sends the quorum's leader changes of ISRs and replica directories (another `Forwarder`)
     kafkalite-forwarder   forwards clients' requests to the quorum's leader (`Forwarder`)
     kafkalite-heartbeat   registers and sends heartbeats (`Lifecycle`) on its own connection, so nothing delays them
 
-These are the names of the threads.
-
-The metadata thread calls `listeners` with the previous image and the new one, in order. A heartbeat reports the new
-image as applied only after that.
+The metadata thread calls `listeners` with the previous image and the new one, in order. Only after that, a heartbeat
+reports the new image as applied.
 
 A fault that prevents the broker from continuing is reported to `on_fatal`, once. Examples are metadata that it cannot
 apply, and another broker with the same id. During the start, the fault is raised as a StartupError instead.

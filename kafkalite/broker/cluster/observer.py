@@ -1,12 +1,13 @@
 """Follow the controllers' metadata log as an observer (KRaft's word for a node without a vote).
 
-The observer sends Fetch requests, and FetchSnapshot requests for snapshots. It applies only committed records.
+    1  request(version) returns a Fetch request, or a FetchSnapshot request for a snapshot
+    2  the caller sends the request to quorum.address
+    3  fetched(response) or snapshot(response) applies the response, and returns a new image or None
+    4  failed() is called instead if there is no response
 
-    request(version) ─▶ caller sends it to quorum.address ─▶ fetched(answer) or snapshot(answer) ─▶ an image, or none
-                                                          └▶ failed() when there was no answer
-
-The leader also sends records that are not committed yet. They are kept until the high watermark has passed them. They
-are dropped if the leader's log diverges from them. Applied records are never undone. Nothing is stored on disk.
+The leader also sends records that are not committed yet. They are kept until the high watermark has passed them, and
+only then applied. They are dropped if the leader's log diverges from them. Applied records are never undone. Nothing is
+stored on disk.
 
 Source: KIP-595, KIP-630 (snapshots), KafkaRaftClient of Kafka 4.1. Does no I/O; belongs to one thread.
 """

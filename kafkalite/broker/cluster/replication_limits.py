@@ -1,7 +1,8 @@
 """Throttle the replication of selected partitions (KIP-73), so that moving them leaves bandwidth for clients.
 
-    leader     while its rate is used up, sends no records of throttled partitions to followers that are out of sync
-    follower   while its rate is used up, does not fetch throttled partitions that lag
+    leader     while the leader's rate is used up, it sends no records of throttled partitions to followers that are
+               out of sync
+    follower   while the follower's rate is used up, it does not fetch throttled partitions that lag
 
 The topic settings `leader.replication.throttled.replicas` and `follower.replication.throttled.replicas` list the
 throttled replicas as partition:broker, or as `*` for all. Bytes for in-sync replicas are charged, too, but never
