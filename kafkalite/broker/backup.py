@@ -1,11 +1,14 @@
 """Back up the data directory of a running or stopped broker, so that a broker can be started on the copy.
 
-    running    request (kafkalite.broker.log.backup_cut) ─▶ hard links, ends ─┐
-    stopped    lock the directory ─▶ the files as they are ───────────────────┴▶ copy ▸ journal ▸ check ▸ finish
+The command first collects the files, then copies them:
 
-A segment that never changes again is hard-linked if the copy is on the same file system; the link takes no space. Such
-segments are the full segments of a running broker, or of one that stopped cleanly. Every other file is copied. A
-running broker records the end of each file together with the links, and only the bytes up to this end are copied.
+    collect    broker runs: ask the broker for hard links and for the end of each file (kafkalite.broker.log.backup_cut)
+               broker stopped: lock the data directory, and use the files as they are
+    copy       copy the files ─▶ write the journal ─▶ check the copy ─▶ remove the file `backup.unfinished`
+
+Full segments never change again, if the broker runs or has stopped cleanly. They are hard-linked if the copy is on the
+same file system; a link takes no space. All other files are copied. A running broker records the end of each file
+together with the links, and only the bytes up to this end are copied.
 
 No broker, of any release, starts on an incomplete copy: the copy gets its journal last, and contains the file
 `backup.unfinished` until it is checked. A failed backup removes its files. Files have mode 0600 and directories 0700,

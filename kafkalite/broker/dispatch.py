@@ -1,19 +1,28 @@
 """Dispatch a request's bytes to its handler, and return the response's bytes. Produce and Fetch are served in C
 instead.
 
-    header ─▶ row of the handler table ─┬─▶ decode ─▶ handler, inline or on the I/O pool ─▶ encode ─▶ answer
-                                        │               └─▶ Deferred: parked, encoded by the thread that completes it
-                                        └─▶ long: all of that, in portions, by kafkalite.broker.limits.long_requests
+    1  find the row of the API in the handler table, from the request's header
+    2  decode the request
+    3  call the handler, on the network worker or on the I/O pool
+    4  encode the response. If it is a Deferred, the thread that completes it encodes it later
+
+A long request takes the steps 2 to 4 in portions, on the thread of kafkalite.broker.limits.long_requests.
 
 The requests of one connection take effect in order. (Apache Kafka serves one of them at a time.) If a request of a
-connection is on the I/O pool, the later requests run there, too. They wait for an incomplete Deferred only if the
-Deferred's API has `in_order`. Answers always leave in the order of the requests.
+connection is on the I/O pool, the later requests of the connection run there, too. An incomplete Deferred delays these
+later requests only if its API has `in_order`. Answers always leave in the order of the requests.
 
-A client's mistake in a well-formed request is an error code, which the handler sets in the response. In three cases the
-connection is closed with one log line, as in Kafka: the request violates its schema, its API or version is not
-supported, or the handler fails. Only this module turns exceptions into these results.
+A client's mistake in a well-formed request is an error code, which the handler sets in the response. The connection is
+closed with one log line if:
 
-Thread rule: called on network workers.
+- the request violates its schema
+- its API or version is not supported (ApiVersions gets an error response instead)
+- the handler fails
+- the response needs more memory than the client may use (broker.memory.max)
+
+The first three are as in Kafka. Only this module turns exceptions into these results.
+
+Thread rule: network workers call the Dispatcher.
 """
 
 from __future__ import annotations

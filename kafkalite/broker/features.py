@@ -5,7 +5,7 @@
     kraft.version                     1: a quorum that can change (KIP-853). There is one voter
     metadata.version                  at first 27 (4.1-IV1), at most 33 (4.4-IV2): tools derive the release from it.
                                       From 30 on the data directory can be cordoned (KIP-1066)
-    transaction.version               2: producers raise their epoch with each transaction (KIP-890); 0, 1: they do not
+    transaction.version               2: each transaction of a producer raises its epoch (KIP-890). 0 and 1: it does not
 
 `share.version` and `streams.version` are not supported. A feature has its newest level until a client changes it. Only
 metadata.version begins with the level of Kafka 4.1, since tools that see a later release also request share groups and

@@ -2,8 +2,8 @@
 
 `kafkalite.broker.composition` builds the parts of the broker. No other module of the broker imports this module.
 
-Thread rule: any thread may start and stop a Broker. A `stop` during another thread's `start` waits for the start,
-except that a start that is waiting for a cluster ends at once.
+Thread rule: any thread may start and stop a Broker. A `stop` during another thread's `start` waits until the start has
+ended. If the start is waiting for a cluster, `stop` ends it at once.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     WorkerFactory.make(number, count) ─▶ Worker ─▶ WorkerResources: produce, fetch, dispatcher, sign-in, 0.7
 
-Thread rule: the thread that starts the broker or changes its settings calls `make`. Each worker builds its resources on
-the same thread.
+Thread rule: the thread that starts the broker or changes its settings calls `make`. This thread also builds the
+worker's resources.
 """
 
 from __future__ import annotations

@@ -10,6 +10,6 @@ A client's mistake is an error code in the response, never an exception. An exce
 the connection (`kafkalite.broker.dispatch`).
 
 Thread rule: an API that the table marks as blocking runs on the I/O pool. All other APIs run on a network worker, where
-no handler may wait. Handlers keep no state, with two exceptions: the rest of a block of producer ids
-(`init_producer_id`), and the rows that responses share (`metadata`).
+no handler may wait. Handlers keep no state between requests except caches, for example the rows that responses share
+(`metadata`) and the totals of all topics (`topics`).
 """

@@ -1,11 +1,13 @@
 """Handle DeleteRecords 0-2: delete the oldest records of partitions, by raising the log start offset.
 
-    log start offset to high watermark        records below the offset are deleted
-    -1                                        means the high watermark
-    below the log start offset                no change and no error
-    above the high watermark                  OFFSET_OUT_OF_RANGE
-    any, in a topic that is only compacted    POLICY_VIOLATION
-    any, in an internal topic                 INVALID_TOPIC_EXCEPTION
+For a requested offset, the result is:
+
+    from the log start offset to the high watermark    records below the offset are deleted
+    -1                                                 records below the high watermark are deleted
+    below the log start offset                         nothing is deleted, without an error
+    above the high watermark                           OFFSET_OUT_OF_RANGE
+    any, in a topic that is only compacted             POLICY_VIOLATION
+    any, in an internal topic                          INVALID_TOPIC_EXCEPTION
 
 The response has the low watermark: the new log start offset, or -1 with an error. If a partition has followers, the low
 watermark is the lowest log start offset of all live replicas. The response then waits until the logs of all live

@@ -1,8 +1,10 @@
 """Handle SaslHandshake 0-1 and SaslAuthenticate 0-2: authenticate the clients of a listener with SASL.
 
-    START ─ApiVersions─▶ EXPECT_HANDSHAKE ─SaslHandshake─▶ TOKENS ─the mechanism's last token─▶ OPEN
-      └───────────────────SaslHandshake──────────────────▶   ▲                                   │
-                                                             └── SaslHandshake, in a session ────┘
+    START              ─▶ EXPECT_HANDSHAKE    ApiVersions
+    START              ─▶ TOKENS              SaslHandshake
+    EXPECT_HANDSHAKE   ─▶ TOKENS              SaslHandshake
+    TOKENS             ─▶ OPEN                the mechanism has accepted the client's last token
+    OPEN               ─▶ TOKENS              SaslHandshake, if the session has a limit
 
     state of a connection   accepted requests
     START                   ApiVersions and SaslHandshake. After an ApiVersions error (unknown version, bad client name)
@@ -166,7 +168,7 @@ class SignIns:
 
 
 class SignIn:
-    """The authentication state of one connection, as in the drawing at the top of the module."""
+    """The authentication state of one connection, as listed at the top of the module."""
 
     def __init__(self, shared: SignIns, connection: SaslConnection) -> None:
         self._shared = shared

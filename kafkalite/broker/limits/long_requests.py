@@ -1,14 +1,15 @@
 """Run requests that take too long for a network thread, on one dedicated thread and in portions.
 
-    submit ─▶ strand (a connection's requests, in order) ─▶ turns by holder ─▶ long thread ─▶ done
-                                                                 │ the handler waits for a disk
-                                                                 └─▶ turns by holder ─▶ one thread of the I/O pool
+    1  submit(connection, job)    adds the job to the connection's *strand*: its long requests, in order
+    2  strands wait for a turn, in one queue per holder; the holders take turns
+    3  the dedicated thread runs the first job of the strand whose turn it is
+    4  if the handler may wait for a disk, the strand waits for another turn, and one thread of the I/O pool calls it
 
-While a connection has requests here, its later requests are submitted here, too, even short ones, so that requests of
-one connection take effect in order.
+A holder is a principal at an address (`kafkalite.broker.limits.holder`). If one holder queues a thousand long requests
+on ten connections, a request of another holder waits for only one of them.
 
-Holders (`kafkalite.broker.limits.holder`: a principal at an address) take turns. So if one holder queues a thousand
-long requests on ten connections, a request of another holder waits for only one of them.
+While a connection has a strand, its later requests are submitted here, too, even short ones. So the requests of one
+connection take effect in order.
 
 Thread rule: network workers call `submit` and `has_jobs`; for a connection that has jobs on the I/O pool, the pool
 calls them. `finish` and `close` run on any thread. `_lock` is a leaf.

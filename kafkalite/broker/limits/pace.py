@@ -2,12 +2,15 @@
 
 Loops over a client's items do this by iterating over `checkpointed`:
 
-    for topic in checkpointed(request.topics):      # on a network thread: the list itself, at no cost per item
-        ...                                         # in a long request: ends the portion, or the work, between items
+    for topic in checkpointed(request.topics):
+        ...
 
-If a thread releases the GIL and takes it back at once, no waiting thread gets it. So a long request sleeps after each
-portion for at least as long as the portion took, up to 100 ms. When its client has disconnected or the broker stops,
-`Stopped` ends the request between two items, so no item is changed halfway.
+On a network thread, `checkpointed` returns the list itself, which costs nothing per item. In a long request, it checks
+the time before each item: after a portion, the thread sleeps for at least as long as the portion took, up to 100 ms.
+Without the sleep, a thread that releases the GIL would take it back before any waiting thread gets it.
+
+When the client has disconnected or the broker stops, `checkpointed` raises `Stopped` between two items, so no item is
+changed halfway.
 
 Do not use `checkpointed` or `checkpoint` while you hold a lock that a network thread may need. Do not use
 `checkpointed` on a collection that other threads change: copy it first.

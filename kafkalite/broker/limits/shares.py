@@ -1,10 +1,11 @@
 """Count a table's entries by holder (a principal at an address); reserve the last tenth of its limit for small holders.
 
-    entries  0 ─────────────────────── 9/10 ──────── limit
-             any holder                │ holders of at most SMALL_COUNT entries
+    table is less than 9/10 full    any holder may add entries
+    table is fuller than that       only holders of at most SMALL_COUNT entries may add entries
+    table has reached its limit     no holder may add entries
 
 No entry is evicted to make room for a new one, so no client can displace another client's entry. An entry that was read
-from the disk has no holder (None): it counts towards the limit, but for no client.
+from the disk has no holder (None). It counts only towards the limit of the table.
 
 Thread rule: the lock of the counted table guards its `Shares`. `note_refusal` may be called by any thread.
 """

@@ -17,14 +17,14 @@ The package is imported only if `metrics.listeners` or `request.slow.log.ms` is 
 itself; nothing here runs except during a scrape. Names of metrics are those in dashboards for Kafka: the JMX exporter's
 in lower case, and kafka_exporter's. The names of metrics that only this broker has begin with `kafkalite_`.
 
-1. Counts. The part that does the work counts:
-   requests in the C structs of a worker's `RequestCounters`, by API and version, with times in powers of two
-   microseconds (requests of one kind that arrive together are one `Run`);
-   the bytes of a log in its `Traffic`;
-   connections in their worker;
-   flushes in the flusher's `Histogram`.
-   A worker has counters only if metrics are served or slow requests are logged. Otherwise no clock is read and nothing
-   is imported.
+1. Counts. The part that does the work counts it:
+   - Each worker counts requests by API and version, and their times in powers of two microseconds, in the C structs of
+     its `RequestCounters`.
+   - Each log counts bytes in its `Traffic`.
+   - Each worker counts its connections.
+   - The flusher counts flushes in its `Histogram`.
+   A worker has RequestCounters only if metrics are served or slow requests are logged. Otherwise it does not read the
+   clock for them.
 2. A scrape. It runs on a thread of the HTTP server and calls each source for its metric families. A source reads
    counts, each of which is consistent under the GIL, and sums them over workers and topics. It takes only leaf locks. A
    source that fails is left out.

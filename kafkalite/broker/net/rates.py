@@ -1,13 +1,13 @@
 """Limit new connections per second: of all listeners, of one listener, and of one address.
 
-    rate of all listeners, or of one     above it, the listener is paused; new connections wait in the system's backlog
-    connection_creation_rate of an `ip`  above it, a connection is accepted, not read, and closed after a delay. This
-                                         slows down a client that reconnects at once
+Above the rate of all listeners, or of one listener, the listener is paused: new connections wait in the system's
+backlog. Above the `connection_creation_rate` of an `ip`, a connection is accepted, but not read, and closed after a
+delay. This slows down a client that reconnects at once.
 
 A pause or delay is at most one sample (quota.window.size.seconds), as in Kafka's ConnectionQuotas.
 
-Thread rule: the acceptor's thread. Any thread may call `set_rates` and `set_address_rates`, which replace values as a
-whole.
+Thread rule: only the acceptor's thread, with one exception: any thread may call `set_rates` and `set_address_rates`,
+which replace values as a whole.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Run a network worker: one thread that serves its own connections in an event loop.
 
-    select ─▶ events ─▶ Connection.on_event      mailbox ─▶ responses completed elsewhere, new connections
-       ▲                                              │
-       └──────── nearest deadline of a parked fetch ◀─┘
+    1  wait for events, at most until the nearest deadline of a parked fetch
+    2  call Connection.on_event for each connection that is ready
+    3  take from the mailbox: responses that other threads have completed, and new connections
 
 The loop only selects the connections that are ready. The connections, Cython objects, do everything else.
 

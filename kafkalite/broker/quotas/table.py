@@ -2,8 +2,10 @@
 
 For each quota key, such as producer_byte_rate, the first of these quotas that exists applies to a client, as in Kafka:
 
-    user and client id · user, any client id · user · any user and client id · any user, any client id · any user ·
-    client id · any client id
+    1  user and client id            5  any user and any client id
+    2  user and any client id        6  any user
+    3  user                          7  client id
+    4  any user and client id        8  any client id
 
 A default quota ("any") applies to each entity separately: with a default of 1 MB/s, each user gets 1 MB/s. A client
 without a client id has the quotas of "any client id", so leaving out the id evades no quota.

@@ -12,13 +12,13 @@ A TLS connection:
 1. Accepting. The acceptor assigns it to a worker like any other connection. The worker gives it the listener's current
    `TlsContext`, and counts its handshake. OpenSSL allocates nothing before the first bytes arrive.
 2. Handshake. Bytes pass through a `TlsSession`, whose BIO ends in the worker's buffers. At most eight handshake steps
-   run in a loop turn, so that many handshakes at once do not stop other connections. More than 64 connections in a
-   handshake wait outside the selector. If a handshake fails, or takes too long or too many bytes, its connection is
-   closed.
+   run in a loop turn, so that many handshakes at once do not stop other connections. If more than 64 connections are in
+   a handshake, the others wait outside the selector. If a handshake fails, or takes too long or too many bytes, its
+   connection is closed.
 3. Principal. After the handshake the listener returns the client's principal (`ListenerTls.principal_of`), or refuses
    the client. Then only `receive_some` and `write_out` use the session; frames, requests and responses are the same as
-   without TLS. The worker is woken when most of a large request has arrived, or after at most a millisecond (a few if
-   little arrives). After a longer pause, a client whose kernel sends small packets might wait for an acknowledgement.
+   without TLS. While a large request arrives, the worker is woken when most of it is there, or after about a
+   millisecond. A longer pause could delay a client whose kernel sends small packets and waits for acknowledgements.
 4. Sending. A file range is encrypted in pieces; a long one is read from the segment's map. Encrypted bytes that the
    socket does not accept stay with the session and are sent first the next time. Without TLS none of this is loaded.
 

@@ -1,10 +1,11 @@
 """Manage the TLS of one listener: certificate, trust store and principal mapping.
 
-All of them can be reloaded without a restart.
+All of them can be reloaded without a restart:
 
-    settings, files ─▶ Loaded ─▶ `context` of new connections        old contexts live as long as their connections
-                         ▲
-    AlterConfigs, SIGHUP, a changed file: read, compared with the current ones, then used; if invalid, the old ones stay
+    1  AlterConfigs, SIGHUP or a changed file causes a reload
+    2  the settings and files are read, and compared with the current ones
+    3  if they are valid and have changed, new connections use them; if they are invalid, the current ones stay
+    4  earlier connections keep their TlsContext until they end
 
 Thread rule: any thread may use `context` and `principal_of`. Methods that read files take the listener's lock, and do
 not run on network threads.
