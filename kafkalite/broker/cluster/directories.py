@@ -3,7 +3,7 @@
 The report names this broker's data directory, or LOST for an unfit replica. A replica is *fit* while it has lost no
 record and can be written.
 
-A damaged replica is replaced in these steps:
+A damaged replica is repaired in these steps:
 
     1  the replica is not fit, and other replicas are in sync: AssignReplicasToDirs reports LOST
     2  the controllers remove it from the ISR, and elect another leader if it was the leader
