@@ -166,10 +166,34 @@ def test_comparison_names_files_and_members(tmp_path: Path, capsys: pytest.Captu
 
 def test_notes_are_the_changelogs_section() -> None:
     changelog = "# Changelog\n\n## Unreleased\n\n### Added\n\n- new\n\n## 0.2.0 (2026-01-01)\n\n- old\n"
-    assert pages.notes("0.2.0", changelog) == "# kafkalite 0.2.0\n\n- old\n"
-    assert pages.notes("0.3.0", changelog) == "# kafkalite 0.3.0\n\n## Added\n\n- new\n"
+    for version, text in (("0.2.0", "- old\n"), ("0.3.0", "## Added\n\n- new\n")):
+        expected = f"# kafkalite {version}\n\n{pages.unpack_site(version)}\n\n{text}"
+        assert pages.notes(version, changelog) == expected
     with pytest.raises(ValueError, match="no section '0\\.3\\.0' or 'Unreleased' with text"):
         pages.notes("0.3.0", "# Changelog\n\n## Unreleased\n\n## 0.2.0\n\n- old\n")
+
+
+def link(to: str, section: str = "") -> str:
+    return f"[a]({to}{'#' * bool(section)}{section})"
+
+
+def test_links_of_a_page_lead_into_the_site(tmp_path: Path) -> None:
+    site = "kafkalite-0.3.0-site/0.3.0"
+    outside = f"{link('https://example.org/x.md')} {link('', 'here')}"
+    text = f"{link('guide/shell.md', 'times')} {link('SECURITY.md')} {outside}"
+    expected = f"{link(f'{site}/guide/shell.html', 'times')} {link(f'{site}/SECURITY.html')} {outside}"
+    assert pages.to_site(text, "0.3.0") == expected
+    assert pages.to_site(link("../SECURITY.md"), "0.3.0", "docs") == link(f"{site}/SECURITY.html")
+    (tmp_path / "release-notes.md").write_text(pages.notes("0.3.0", f"## 0.3.0\n\n- {text}\n"))
+    entries = {"guide/shell.html": b'<section id="times">', "SECURITY.html": b""}
+    packed = {f"{site}/{name}": (page, 0o644) for name, page in entries.items()}
+    archives.write_tar_gz(tmp_path / "kafkalite-0.3.0-site.tar.gz", packed, EPOCH)
+    assert pages.dead_links(tmp_path) == []
+    (tmp_path / "evidence.md").write_text(link("guide/shell.md") + link(f"{site}/guide/shell.html", "dates"))
+    assert pages.dead_links(tmp_path) == [
+        "evidence.md links to guide/shell.md, which is not in the release",
+        f"evidence.md links to {site}/guide/shell.html#dates, which is not in the release",
+    ]
 
 
 RUN = {"seeds": "1-5", "date": "2026-01-02", "machine": "2 × Xeon"}

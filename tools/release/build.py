@@ -199,7 +199,7 @@ def build_site(release: Release) -> None:
     folder = release.work / "site"
     variables = [f"PYTHONPATH={release.tree}", f"KAFKALITE_NATIVE_PATH={native}"]
     release.run("env", *variables, sys.executable, "-P", "-m", "tools.site.build", "--out", folder)
-    name = f"kafkalite-{release.version}-site"
+    name = pages.site(release.version)
     entries = archives.directory_entries(folder, name)
     archives.write_tar_gz(release.out / f"{name}.tar.gz", entries, release.epoch)
     used = output(sys.executable, "-m", "pip", "freeze", "--exclude-editable", cwd=release.work).splitlines()
@@ -259,6 +259,8 @@ def write_pages(release: Release) -> None:
     (release.out / "evidence.md").write_text(page, encoding="utf-8")
     notes = pages.notes(release.version, texts["CHANGELOG.md"])
     (release.out / "release-notes.md").write_text(notes, encoding="utf-8")
+    if dead := pages.dead_links(release.out):
+        sys.exit("\n".join(dead))
 
 
 def write_sums(release: Release, sign_key: str) -> None:

@@ -1,6 +1,6 @@
 """Check a release's directory by using it: python -m tools.release.check DIRECTORY [--only wheel,deb,image]
 
-First it verifies the checksums, and the signature if there is one. Each wheel must be stripped, must not need a newer
+First it verifies the checksums, the links of the pages, and the signature if there is one. Each wheel must be stripped, must not need a newer
 glibc than promised, and must contain its SBOM.
 
 Then each artifact is installed and used without network and compiler: a broker starts, a message is written and read
@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Final
 
 from tools import wheels
-from tools.release import archives, dependencies
+from tools.release import archives, dependencies, pages
 from tools.release.build import DEBIAN_PYTHON, PACKAGES, SIGNATURE, SUMS, pins
 from tools.wheel_check import DEBIAN_ARCHS, NAME, SUITES, empty_system, emulated_python, unpack
 
@@ -159,10 +159,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--only", default=",".join(KINDS), help="kinds of artefacts to check, separated by commas")
     parsed = parser.parse_args(arguments)
     folder: Path = parsed.directory.resolve()
-    if wrong := verify(folder):
+    if wrong := verify(folder) or pages.dead_links(folder):
         print(*wrong, sep="\n")
         return 1
-    print(f"{SUMS}: every file as listed")
+    print(f"{SUMS}: every file as listed; no dead link in the pages")
     if (folder / SIGNATURE).exists():
         subprocess.run(["gpg", "--batch", "--verify", str(folder / SIGNATURE), str(folder / SUMS)], check=True)
     if os.geteuid() != 0:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
+import tarfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 UNRELEASED: Final = "Unreleased"
+PAGE_LINK: Final = re.compile(r"\]\((?P<path>[^)#:\s]+)\.md(?P<anchor>#[^)\s]*)?\)")
+"""A link of the repository to one of its pages."""
+ANY_LINK: Final = re.compile(r"\]\((?P<path>[^)#:\s]+)(?:#(?P<anchor>[^)\s]*))?\)")
+"""A link to a file."""
 RUNS: Final = """\
 | campaign | commit | seeds | date | machine | commits since | changes since |
 | --- | --- | --- | --- | --- | --- | --- |
@@ -25,8 +32,44 @@ def notes(version: str, changelog: str) -> str:
     for heading in (version, UNRELEASED):
         for name, body in found.items():
             if name.split()[0].strip("[]") == heading and body:
-                return f"# kafkalite {version}\n\n{body.replace('### ', '## ')}\n"
+                text = to_site(body.replace("### ", "## "), version)
+                return f"# kafkalite {version}\n\n{unpack_site(version)}\n\n{text}\n"
     raise ValueError(f"CHANGELOG.md has no section {version!r} or {UNRELEASED!r} with text")
+
+
+def site(version: str) -> str:
+    """Return the name of the site's archive without its ending, which is also the folder in it."""
+    return f"kafkalite-{version}-site"
+
+
+def unpack_site(version: str) -> str:
+    """Return the sentence that says where a page's links lead."""
+    return f"The links work after `tar -xzf {site(version)}.tar.gz` in this directory."
+
+
+def to_site(text: str, version: str, folder: str = "") -> str:
+    """Point links to pages of the repository at the release's unpacked site. `folder`: where the text is from."""
+
+    def link(found: re.Match[str]) -> str:
+        path = posixpath.normpath(posixpath.join(folder, found["path"]))
+        return f"]({site(version)}/{version}/{path}.html{found['anchor'] or ''})"
+
+    return PAGE_LINK.sub(link, text)
+
+
+def dead_links(folder: Path) -> list[str]:
+    """Return a line for each link of a release's pages that leads neither to a file nor into the site's archive."""
+    there = {path.name: b"" for path in folder.iterdir()}
+    for archive in folder.glob("*-site.tar.gz"):
+        with tarfile.open(archive) as opened:
+            there |= {member.name: file.read() for member in opened if (file := opened.extractfile(member)) is not None}
+    found = []
+    for page in sorted(folder.glob("*.md")):
+        for link in ANY_LINK.finditer(page.read_text(encoding="utf-8")):
+            path, anchor = link["path"], link["anchor"]
+            if path not in there or (anchor and f'id="{anchor}"'.encode() not in there[path]):
+                found.append(f"{page.name} links to {link[0][2:-1]}, which is not in the release")
+    return found
 
 
 class Campaign(NamedTuple):
@@ -79,6 +122,7 @@ def evidence(
     parts = [
         f"# Evidence for kafkalite {version}",
         f"Commit `{commit}`. `python -m tools.release.build` writes this page from results in the repository.",
+        unpack_site(version),
         "## Newest run of each campaign",
         "Changes are commits after the run that changed `kafkalite/` or `ext/`.\n\n" + RUNS + "\n".join(runs),
         "## Not run on this code",
@@ -87,7 +131,7 @@ def evidence(
         "\n".join(found) or "None.",
         "## Fixed since the last release",
         "\n".join(fixed) or "The changelog lists no fix.",
-        "## " + proof.partition("\n## ")[2].strip(),
+        "## " + to_site(proof.partition("\n## ")[2].strip(), version, "docs"),
     ]
     return "\n\n".join(parts) + "\n"
 
