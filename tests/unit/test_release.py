@@ -320,7 +320,7 @@ def test_a_module_that_needs_a_newer_glibc_is_found(tmp_path: Path, monkeypatch:
 @needs_binutils
 def test_faults_of_a_wheel_are_found_without_running_it(tmp_path: Path) -> None:
     module = a_module(tmp_path).read_bytes().decode("latin-1")
-    name = "kafkalite-1.5-cp311-cp311-manylinux_2_17_x86_64.whl"
+    name = "kafkalite-1.5-cp311-cp311-manylinux_2_28_x86_64.whl"
     path = a_wheel(tmp_path / name, **{"thing-1.5.dist-info/sboms/thing.cdx.json": '{"bomFormat": "SPDX"}'})
     assert check.faults_of_wheel(path) == [
         "no native module",
@@ -329,6 +329,13 @@ def test_faults_of_a_wheel_are_found_without_running_it(tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("thing/native.so", module.encode("latin-1"))
     assert check.faults_of_wheel(path) == ["thing/native.so: not stripped", "no SBOM"]
+    older = path.rename(tmp_path / name.replace("_28_", "_17_"))
+    assert check.faults_of_wheel(older) == [
+        "thing/native.so: not stripped",
+        "not tagged manylinux_2_28_…",
+        "no SBOM",
+    ]
+    older.rename(path)
     with pytest.raises(ValueError, match="not stripped; no SBOM"):
         check.check(path, ["wheel"])
 
@@ -345,7 +352,7 @@ def test_an_artefact_that_is_not_asked_for_is_not_checked(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("artefact", "reason"),
     [
-        ("kafkalite-0.2.0-cp312-cp312-manylinux_2_17_OTHER.whl", "no Debian has CPython 3.12 for OTHER"),
+        ("kafkalite-0.2.0-cp312-cp312-manylinux_2_28_OTHER.whl", "no Debian has CPython 3.12 for OTHER"),
         ("kafkalite-0.2.0-image-DEBIAN.tar", "images are used on their own processor only"),
     ],
 )

@@ -1,7 +1,7 @@
 """Check a release's directory by using it: python -m tools.release.check DIRECTORY [--only wheel,deb,image]
 
-First it verifies the checksums, the links of the pages, and the signature if there is one. Each wheel must be stripped, must not need a newer
-glibc than promised, and must contain its SBOM.
+First it verifies the checksums, the links of the pages, and the signature if there is one. Each wheel must be stripped,
+must not need a newer glibc than promised, and must contain its SBOM.
 
 Then each artifact is installed and used without network and compiler: a broker starts, a message is written and read
 back, and the broker stops. The file system is a minimal Debian, or for an image only the image. If no Debian has a
@@ -269,6 +269,8 @@ def faults_of_wheel(path: Path) -> list[str]:
         ]
         boms = [name for name in names if SBOM.fullmatch(name)]
         found += [] if modules else ["no native module"]
+        tag = f"manylinux_2_{wheels.GLIBC_MINOR}_"
+        found += [] if f"-{tag}" in path.name else [f"not tagged {tag}…"]
         found += [] if boms else ["no SBOM"]
         found += [
             f"{name} is no CycloneDX" for name in boms if json.loads(archive.read(name)).get("bomFormat") != "CycloneDX"
