@@ -124,6 +124,18 @@ def test_pins_of_one_use() -> None:
     assert build.pins(packages, "needed 313") == "numpy==2.5\n"
 
 
+def test_a_package_list_says_what_it_is_and_is_read_again(tmp_path: Path) -> None:
+    release = build.Release("0.3.0", tmp_path, tmp_path / "work", EPOCH, "dddd", None)
+    release.record("image", ["libc6=2.36=0123"])
+    release.record("needed 311", ["numpy==2.4"])
+    build.write_sums(release, "")
+    listed = (tmp_path / build.PACKAGES).read_text()
+    assert listed.startswith("# Everything that went into kafkalite 0.3.0: ")
+    uses = ("build", "image", "needed 311", "site", "toolchain")
+    assert [build.pins(listed, use) for use in uses] == ["", "libc6=2.36=0123\n", "numpy==2.4\n", "", ""]
+    assert advisories.requirements(listed) == {"311": ["numpy==2.4"]}
+
+
 def test_a_package_list_of_another_toolchain_is_refused() -> None:
     listed = "cpython==3.11.2  # toolchain\ngcc==12.2.0  # toolchain\nnumpy==2.4  # needed 311\n"
     build.check_toolchain(listed, ["gcc==12.2.0", "cpython==3.11.2", "cpython==3.12.1"])

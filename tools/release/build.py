@@ -32,6 +32,13 @@ from tools.wheel_check import DEBIAN_ARCHS, NAME
 ROOT: Final = Path(__file__).resolve().parents[2]
 VERSION: Final = re.compile(r"\d+\.\d+\.\d+((a|b|rc)\d+)?")
 PACKAGES: Final = "packages.txt"
+ABOUT_PACKAGES: Final = """\
+# Everything that went into kafkalite {version}: `PACKAGE==VERSION  # USE`, written by `python -m tools.release.build`.
+# build: Python packages that build the wheels          needed 311: what a wheel for CPython 3.11 installs with it
+# image: the image's Debian packages, with SHA-256      site: Python packages that render the documentation
+# toolchain: compilers, linkers and interpreters
+# The same commit and this list give the same bytes: `python -m tools.release.build {version} --packages packages.txt`.
+"""
 SUMS: Final = "SHA256SUMS"
 SIGNATURE: Final = f"{SUMS}.asc"
 DEBIAN_PYTHON: Final = "311"
@@ -264,9 +271,9 @@ def write_pages(release: Release) -> None:
 
 
 def write_sums(release: Release, sign_key: str) -> None:
-    """Write the package list and the checksums, and sign the checksums if there is a key."""
-    lines = sorted(release.packages)
-    (release.out / PACKAGES).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    """Write the package list and the checksums, and sign these if there is a key."""
+    listed = "".join(f"{line}\n" for line in sorted(release.packages))
+    (release.out / PACKAGES).write_text(ABOUT_PACKAGES.format(version=release.version) + listed, encoding="utf-8")
     names = sorted(path.name for path in release.out.iterdir() if path.name not in {SUMS, SIGNATURE})
     sums = "".join(f"{archives.sha256(release.out / name)}  {name}\n" for name in names)
     (release.out / SUMS).write_text(sums, encoding="utf-8")
