@@ -33,6 +33,10 @@ def a_wheel(path: Path, name: str = "thing", metadata: str = "License: MIT\n", *
     return path
 
 
+def a_release(out: Path) -> build.Release:
+    return build.Release("0.3.0", out, out / "work", EPOCH, "dddd", None)
+
+
 def test_a_tar_depends_on_contents_alone(tmp_path: Path) -> None:
     entries = {f"file {i}": (b"%d" % i, 0o644) for i in range(20)}
     archives.write_tar_gz(tmp_path / "one.tar.gz", entries, EPOCH)
@@ -125,7 +129,7 @@ def test_pins_of_one_use() -> None:
 
 
 def test_a_package_list_says_what_it_is_and_is_read_again(tmp_path: Path) -> None:
-    release = build.Release("0.3.0", tmp_path, tmp_path / "work", EPOCH, "dddd", None)
+    release = a_release(tmp_path)
     release.record("image", ["libc6=2.36=0123"])
     release.record("needed 311", ["numpy==2.4"])
     build.write_sums(release, "")
@@ -168,12 +172,13 @@ def test_comparison_names_files_and_members(tmp_path: Path, capsys: pytest.Captu
         archives.write_tar_gz(folder / "b.tar.gz", {"same": (b"", 0o644)}, EPOCH)
         (folder / build.SUMS).write_text(text)
         (folder / build.SIGNATURE).write_text(text)
+        (folder / build.KEY).write_text(text)
     (one / "alone").touch()
     expected = [f"{build.SUMS}: its bytes", "a.tar.gz: changed", f"alone: not in {other}"]
     assert compare.differences(one, other) == expected
     assert compare.main([str(one), str(other)]) == 1
     assert compare.main([str(other), str(other)]) == 0
-    assert "0 of 4 files differ" in capsys.readouterr().out
+    assert "0 of 5 files differ" in capsys.readouterr().out
 
 
 def test_notes_are_the_changelogs_section() -> None:
@@ -283,22 +288,27 @@ def test_evidence_lists_the_fixes_of_the_release_alone() -> None:
 
 @pytest.mark.skipif(shutil.which("gpg") is None, reason="needs gpg")
 def test_checksums_are_signed_with_the_owners_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    home = tmp_path / "gnupg"
+    home, out = tmp_path / "gnupg", tmp_path / "out"
     home.mkdir(mode=0o700)
+    out.mkdir()
     monkeypatch.setenv("GNUPGHOME", str(home))
-    (tmp_path / build.SUMS).write_text("0123  file\n")
+    (out / build.SUMS).write_text("0123  file\n")
     with pytest.raises(SystemExit, match="could not sign with the key"):
-        build.sign(tmp_path, "owner@example.org")
+        build.sign(out, "owner@example.org")
     generate = ["gpg", "--batch", "--passphrase", "", "--quick-generate-key", "owner@example.org", "ed25519", "sign"]
     subprocess.run(generate, check=True, capture_output=True)
     try:
-        build.sign(tmp_path, "owner@example.org")
-        verify = ["gpg", "--batch", "--verify", str(tmp_path / build.SIGNATURE), str(tmp_path / build.SUMS)]
-        assert subprocess.run(verify, check=False, capture_output=True).returncode == 0
-        (tmp_path / build.SUMS).write_text("4567  file\n")
-        assert subprocess.run(verify, check=False, capture_output=True).returncode == 1
+        build.sign(out, "owner@example.org")
+        listed = ["gpg", "--batch", "--with-colons", "--list-keys"]
+        keys = subprocess.run(listed, check=True, capture_output=True, text=True).stdout
+        monkeypatch.delenv("GNUPGHOME")  # a stranger's account does not have the key
+        assert f"fpr:::::::::{check.signed_by(out)}:" in keys
+        build.write_sums(a_release(out), "")
+        assert build.KEY not in (out / build.SUMS).read_text()
+        with pytest.raises(SystemExit, match=f"is no signature of {build.SUMS} by the key in {build.KEY}"):
+            check.signed_by(out)
     finally:
-        subprocess.run(["gpgconf", "--kill", "gpg-agent"], check=False)
+        subprocess.run(["gpgconf", "--homedir", str(home), "--kill", "gpg-agent"], check=False)
 
 
 # --- checks -----------------------------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ The package list is packages.txt in the release's directory. `--packages FILE` b
 
     --arch x86_64,aarch64    wheels for other processors, too (Debian: gcc-aarch64-linux-gnu)
     --python /usr/bin/python3.11    may be repeated; default: each CPython from 3.11 on that is found
-    --sign-key KEY           sign SHA256SUMS with this key of GnuPG (an id, a fingerprint or an address)
+    --sign-key KEY           sign SHA256SUMS with this key of GnuPG (an id, a fingerprint or an address), and write
+                             its public key
 """
 
 from __future__ import annotations
@@ -41,6 +42,10 @@ ABOUT_PACKAGES: Final = """\
 """
 SUMS: Final = "SHA256SUMS"
 SIGNATURE: Final = f"{SUMS}.asc"
+KEY: Final = "signing-key.asc"
+"""The public key of the signature."""
+UNLISTED: Final = frozenset((SUMS, SIGNATURE, KEY))
+"""The files that the checksums do not list; without a key of the owner's, the last two do not exist."""
 DEBIAN_PYTHON: Final = "311"
 """Of Debian 12, for which the package and the image are."""
 RELEASED: Final = ("kafkalite", "ext", ":(exclude)kafkalite/version.py")
@@ -274,7 +279,7 @@ def write_sums(release: Release, sign_key: str) -> None:
     """Write the package list and the checksums, and sign these if there is a key."""
     listed = "".join(f"{line}\n" for line in sorted(release.packages))
     (release.out / PACKAGES).write_text(ABOUT_PACKAGES.format(version=release.version) + listed, encoding="utf-8")
-    names = sorted(path.name for path in release.out.iterdir() if path.name not in {SUMS, SIGNATURE})
+    names = sorted(path.name for path in release.out.iterdir() if path.name not in UNLISTED)
     sums = "".join(f"{archives.sha256(release.out / name)}  {name}\n" for name in names)
     (release.out / SUMS).write_text(sums, encoding="utf-8")
     if sign_key:
@@ -282,11 +287,15 @@ def write_sums(release: Release, sign_key: str) -> None:
 
 
 def sign(out: Path, key: str) -> None:
-    """Sign the checksums with a GnuPG key."""
-    command = ["gpg", "--batch", "--yes", "--local-user", key, "--armor", "--detach-sign"]
-    done = subprocess.run([*command, "--output", str(out / SIGNATURE), str(out / SUMS)], check=False)
-    if done.returncode:
+    """Sign the checksums with a key of GnuPG, and write its public key."""
+    gpg = ["gpg", "--batch", "--yes", "--status-fd", "1", "--armor", "--output"]
+    command = [*gpg, str(out / SIGNATURE), "--local-user", key, "--detach-sign", str(out / SUMS)]
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
+    signed = re.search(r"SIG_CREATED .* (\S+)$", done.stdout, re.MULTILINE)
+    if done.returncode or signed is None:
         sys.exit(f"gpg could not sign with the key {key!r}; `gpg --list-secret-keys` lists the keys of this account")
+    # The fingerprint, because an address can name several keys.
+    subprocess.run([*gpg, str(out / KEY), "--export", signed[1]], check=True, stdout=subprocess.DEVNULL)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

@@ -30,7 +30,7 @@ from typing import Final
 
 from tools import wheels
 from tools.release import archives, dependencies, pages
-from tools.release.build import DEBIAN_PYTHON, PACKAGES, SIGNATURE, SUMS, pins
+from tools.release.build import DEBIAN_PYTHON, KEY, PACKAGES, SIGNATURE, SUMS, UNLISTED, pins
 from tools.wheel_check import DEBIAN_ARCHS, NAME, SUITES, empty_system, emulated_python, unpack
 
 KINDS: Final = ("wheel", "deb", "image")
@@ -98,13 +98,26 @@ def verify(folder: Path) -> list[str]:
     """Return a line for each file that is missing, changed or not listed in the checksums."""
     lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
     expected = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
-    there = {path.name for path in folder.iterdir()} - {SUMS, SIGNATURE}
+    there = {path.name for path in folder.iterdir()} - UNLISTED
     found = [f"{name} is missing" for name in sorted(expected.keys() - there)]
     found += [f"{name} is not in {SUMS}" for name in sorted(there - expected.keys())]
     for name in sorted(there & expected.keys()):
         if archives.sha256(folder / name) != expected[name]:
             found.append(f"{name} has another SHA-256 than {SUMS} says")
     return found
+
+
+def signed_by(folder: Path) -> str:
+    """Return the fingerprint of the key that signed the checksums; exit if that is not the key in the directory."""
+    with tempfile.TemporaryDirectory(prefix="kafkalite-keys-") as home:
+        gpg = ["gpg", "--batch", "--quiet", "--homedir", home, "--status-fd", "1"]
+        subprocess.run([*gpg, "--import", str(folder / KEY)], check=False, stdout=subprocess.DEVNULL)
+        command = [*gpg, "--verify", str(folder / SIGNATURE), str(folder / SUMS)]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+    valid = re.search(r"VALIDSIG .* (\S+)$", done.stdout, re.MULTILINE)
+    if done.returncode or valid is None:
+        sys.exit(f"{SIGNATURE} is no signature of {SUMS} by the key in {KEY}")
+    return valid[1]
 
 
 def unpack_image(archive: Path, root: Path) -> dict[str, str]:
@@ -164,7 +177,7 @@ def main(arguments: list[str]) -> int:
         return 1
     print(f"{SUMS}: every file as listed; no dead link in the pages")
     if (folder / SIGNATURE).exists():
-        subprocess.run(["gpg", "--batch", "--verify", str(folder / SIGNATURE), str(folder / SUMS)], check=True)
+        print(f"{SIGNATURE}: made with the key {signed_by(folder)}; compare it with a fingerprint from elsewhere")
     if os.geteuid() != 0:
         sys.exit("using the artefacts needs root, to mount file systems")
     asked = parsed.only.split(",")
