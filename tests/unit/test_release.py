@@ -104,6 +104,30 @@ def test_licence_files_and_sboms_of_a_dependency_are_found(tmp_path: Path) -> No
     assert sorted(dependencies.read(wheel).files) == sorted(names)
 
 
+def test_libraries_in_a_wheel_are_named(tmp_path: Path) -> None:
+    crate = {"name": "snap", "version": "1.1.1", "licenses": [{"expression": "BSD-3-Clause"}]}
+    named = {"name": "lz4", "licenses": [{"license": {"id": "MIT"}}, {"license": {"name": "other"}}]}
+    files = {
+        "zstandard-1.5.dist-info/sboms/parts.json": json.dumps({"components": [crate, named, {"name": "c"}]}),
+        "zstandard-1.5.dist-info/LICENSE": "Text.\n\nName: BLAS\nFiles: b.so\nLicense: MIT\n  Copyright\n",
+    }
+    found = dependencies.read(a_wheel(tmp_path / "zstandard.whl", "zstandard", **files))
+    assert found.bundled == [
+        ("BLAS", "", "MIT"),
+        ("c", "", "not named"),
+        ("lz4", "", "MIT AND other"),
+        ("snap", "1.1.1", "BSD-3-Clause"),
+        ("zstd", "", "BSD-3-Clause"),
+    ]
+    assert sorted(found.texts) == ["bundled/zstd.txt", "zstandard-1.5.dist-info/LICENSE"]
+    page = dependencies.licence_table([found], [], [])
+    assert (
+        "| zstandard | 1.5 | MIT | installed with it | 2 |\n| BLAS |  | MIT | in the wheel of zstandard | |\n" in page
+    )
+    for libraries in dependencies.UNDECLARED.values():
+        assert all((dependencies.TEXTS / f"{name}.txt").stat().st_size for name in libraries)
+
+
 def test_an_sbom_names_what_is_compiled_in_and_what_is_installed(tmp_path: Path) -> None:
     needed = [dependencies.read(a_wheel(tmp_path / f"{name}.whl", name)) for name in ("Some_Thing", "numpy")]
     text = dependencies.sbom("0.2.0", "kafkalite.whl", {"numpy": ("2.0", "BSD-3-Clause")}, needed, EPOCH)
@@ -116,8 +140,9 @@ def test_an_sbom_names_what_is_compiled_in_and_what_is_installed(tmp_path: Path)
     digests = {each["purl"]: each["hashes"][0]["content"] for each in document["components"] if "hashes" in each}
     assert digests == {f"pkg:pypi/{each.purl.partition('/')[2]}": each.digest for each in needed}
     assert "pkg:pypi/some-thing@1.5" in digests
-    compiled = [("numpy", version, "BSD-3-Clause") for version in ("2.1", "2.0", "2.1")]
-    page = dependencies.licence_table(needed * 2, compiled)
+    compiled = [dependencies.Bundled("numpy", version, "BSD-3-Clause") for version in ("2.1", "2.0", "2.1")]
+    page = dependencies.licence_table(needed * 2, compiled, [dependencies.Bundled("libc6", "2.36", "LGPL-2.1")])
+    assert page.endswith("| libc6 | 2.36 | LGPL-2.1 | Debian, in the image | 1 |\n")
     assert page.count("| Some_Thing | 1.5 | MIT | installed with it |") == 1
     assert [line.split(" | ")[1] for line in page.splitlines() if "| compiled in |" in line] == ["2.0", "2.1"]
 

@@ -15,13 +15,21 @@ from tools.release.build import SIGNATURE, SUMS
 
 pytestmark = pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="needs dpkg-deb")
 ABOUT = image.About("0.2.0", "abcdef", 1_790_000_000, "amd64")
+COPYRIGHT = {"usr/share/doc/kafkalite/copyright": "ours"}
 
 
-def a_package(folder: Path, name: str, files: dict[str, str]) -> Path:
+def write(target: Path, parts: tuple[list[Path], Path]) -> None:
+    image.write(target, image.system_layer(parts[0], ABOUT.epoch), parts[1], ABOUT)
+
+
+def a_package(folder: Path, name: str, files: dict[str, str], *, links: dict[str, str]) -> Path:
     root = folder / name
     for path, text in files.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text)
+    for path, target in links.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).symlink_to(target)
     (root / "DEBIAN").mkdir()
     control = f"Package: {name}\nVersion: 1:2.0-1\nArchitecture: amd64\nMaintainer: M\nDescription: a test\n"
     (root / "DEBIAN" / "control").write_text(control)
@@ -32,28 +40,32 @@ def a_package(folder: Path, name: str, files: dict[str, str]) -> Path:
 
 @pytest.fixture
 def parts(tmp_path: Path) -> tuple[list[Path], Path]:
+    machine_readable = "Format: URL\n\nFiles: *\nLicense: GPL-2\n\nFiles: a\nLicense: MIT\n\nLicense: GPL-2\n text\n"
     files = {
         "lib/x86_64-linux-gnu/libc.so.6": "libc",
         "usr/share/man/man1/a.1": "",
-        "usr/share/doc/base/copyright": "C",
+        "usr/share/doc/base/copyright": machine_readable,
+        "usr/share/common-licenses/GPL-2": "GPL",
     }
-    base = a_package(tmp_path, "base", files)
-    certificate = a_package(tmp_path, "certs", {"usr/share/ca-certificates/mozilla/a.crt": "A\n"})
-    library = tmp_path / "library"
-    (library / "kafkalite").mkdir(parents=True)
-    (library / "kafkalite" / "native.so").write_text("\x7fELF")
-    return [base, certificate], library
+    base = a_package(tmp_path, "base", files, links={"usr/share/common-licenses/GPL": "GPL-2"})
+    files = {"usr/share/ca-certificates/mozilla/a.crt": "A\n"}
+    certificate = a_package(tmp_path, "certs", files, links={"usr/share/doc/certs": "base"})
+    tree = tmp_path / "tree"
+    for name, text in {"opt/kafkalite/lib/kafkalite/native.so": "\x7fELF", **COPYRIGHT}.items():
+        (tree / name).parent.mkdir(parents=True)
+        (tree / name).write_text(text)
+    return [base, certificate], tree
 
 
 def test_an_image_depends_on_its_parts_alone(parts: tuple[list[Path], Path], tmp_path: Path) -> None:
-    image.write(tmp_path / "one.tar", *parts, ABOUT)
-    os.utime(parts[1] / "kafkalite" / "native.so", (1, 1))
-    image.write(tmp_path / "other.tar", *parts, ABOUT)
+    write(tmp_path / "one.tar", parts)
+    os.utime(parts[1] / "opt/kafkalite/lib/kafkalite/native.so", (1, 1))
+    write(tmp_path / "other.tar", parts)
     assert (tmp_path / "one.tar").read_bytes() == (tmp_path / "other.tar").read_bytes()
 
 
 def test_an_image_names_its_blobs_by_digest(parts: tuple[list[Path], Path], tmp_path: Path) -> None:
-    image.write(tmp_path / "image.tar", *parts, ABOUT)
+    write(tmp_path / "image.tar", parts)
     with tarfile.open(tmp_path / "image.tar") as archive:
         contents = {member.name: archive.extractfile(member).read() for member in archive}  # type: ignore[union-attr]
     blobs = {name.rpartition("/")[2]: content for name, content in contents.items() if name.startswith("blobs/")}
@@ -69,7 +81,7 @@ def test_an_image_names_its_blobs_by_digest(parts: tuple[list[Path], Path], tmp_
 
 
 def test_layers_of_an_image(parts: tuple[list[Path], Path]) -> None:
-    packages, library = parts
+    packages, tree = parts
     system = image.system_layer(packages, ABOUT.epoch)
     names = system.names()
     assert system.read("usr/lib/x86_64-linux-gnu/libc.so.6") == b"libc", "/lib is in /usr"
@@ -78,8 +90,25 @@ def test_layers_of_an_image(parts: tuple[list[Path], Path]) -> None:
     assert b"Package: base\n" in system.read("var/lib/dpkg/status.d/base")
     assert system.read("etc/ssl/certs/ca-certificates.crt") == b"A\n"
     assert b"kafkalite:x:10001:10001" in system.read("etc/passwd")
-    own = image.own_layer(library, ABOUT.epoch)
-    assert {"opt/kafkalite/lib/kafkalite/native.so", "usr/bin/kafkalite", "var/lib/kafkalite"} <= set(own.names())
+    own = image.own_layer(tree, ABOUT.epoch)
+    expected = {"opt/kafkalite/lib/kafkalite/native.so", "usr/bin/kafkalite", "var/lib/kafkalite", *COPYRIGHT}
+    assert expected <= set(own.names())
+
+
+def test_licences_of_an_image(parts: tuple[list[Path], Path]) -> None:
+    layer = image.system_layer(parts[0], ABOUT.epoch)
+    packages = [image.Package(path.stem, "1:2.0-1", path) for path in parts[0]]
+    assert [image.licence_of(each, layer) for each in packages] == [
+        ("base", "1:2.0-1", "GPL-2, MIT"),
+        ("certs", "1:2.0-1", "GPL-2, MIT"),
+    ], "a package's documentation can be a link to another's"
+    texts = image.licence_texts(packages, layer)
+    assert {name: text[:3] for name, text in texts.items()} == {
+        "base/copyright": b"For",
+        "certs/copyright": b"For",
+        "common-licenses/GPL": b"GPL",
+        "common-licenses/GPL-2": b"GPL",
+    }
 
 
 def test_packages_other_than_the_pinned_ones_are_refused(
@@ -165,7 +194,7 @@ def test_an_artefact_for_another_machine_is_emulated(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for owners of files")
 def test_an_image_is_unpacked_with_owners_and_links(parts: tuple[list[Path], Path], tmp_path: Path) -> None:
-    image.write(tmp_path / "image.tar", *parts, ABOUT)
+    write(tmp_path / "image.tar", parts)
     variables = check.unpack_image(tmp_path / "image.tar", tmp_path / "root")
     assert variables["IMAGE_USER"] == "10001:10001"
     assert "PYTHONPATH=/opt/kafkalite/lib" in variables["IMAGE_ENV"].split()

@@ -66,6 +66,13 @@ class Release:
     given_packages: str | None
     packages: set[str] = field(default_factory=set)
     """Lines of the package list."""
+    needed: list[dependencies.Dependency] = field(default_factory=list)
+    """What the wheels install with them."""
+    compiled_in: list[dependencies.Bundled] = field(default_factory=list)
+    debian: list[dependencies.Bundled] = field(default_factory=list)
+    """The image's packages of Debian."""
+    texts: dict[str, bytes] = field(default_factory=dict)
+    """Licence texts by their names in the archive."""
 
     @property
     def tree(self) -> Path:
@@ -151,11 +158,9 @@ def build_wheels(release: Release, interpreters: list[wheels.Interpreter], argum
 
 
 def describe_wheels(release: Release) -> None:
-    """Add an SBOM to each wheel, and write the licenses of everything that is compiled in or installed with it."""
+    """Put an SBOM into each wheel, and collect the licences of everything that is compiled in or installed with it."""
     project = tomllib.loads((release.tree / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    texts: dict[str, tuple[bytes, int]] = {"LICENSE": ((release.tree / "LICENSE").read_bytes(), 0o644)}
-    every: list[dependencies.Dependency] = []
-    every_compiled: list[tuple[str, str, str]] = []
+    release.texts["LICENSE"] = (release.tree / "LICENSE").read_bytes()
     for wheel in sorted(release.out.glob("*.whl")):
         match = NAME.fullmatch(wheel.name)
         assert match is not None, wheel.name
@@ -172,16 +177,22 @@ def describe_wheels(release: Release) -> None:
             line.lower().split("==") for line in output(python, "-m", "pip", "freeze", cwd=release.work).splitlines()
         )
         compiled = {name: (versions[name], licence) for name, licence in COMPILED_IN.items()}
-        every_compiled += [(name, version, licence) for name, (version, licence) in compiled.items()]
+        release.compiled_in += [
+            dependencies.Bundled(name, version, licence) for name, (version, licence) in compiled.items()
+        ]
         bom = dependencies.sbom(release.version, wheel.name, compiled, needed, release.epoch)
         archives.rewrite_wheel(wheel, {"sboms/kafkalite.cdx.json": bom}, release.epoch)
-        every += needed
-        texts |= {name: (content, 0o644) for each in needed for name, content in each.files.items()}
-    page = dependencies.licence_table(every, every_compiled)
+        release.needed += needed
+        release.texts |= {name: text for each in needed for name, text in (each.files | each.texts).items()}
+
+
+def write_licences(release: Release) -> None:
+    """Write the table of licences, and the archive of their texts."""
+    page = dependencies.licence_table(release.needed, release.compiled_in, release.debian)
     (release.out / "licences.md").write_text(page, encoding="utf-8")
-    folder_name = f"kafkalite-{release.version}-licences"
-    packed = {f"{folder_name}/{name}": entry for name, entry in texts.items()}
-    archives.write_tar_gz(release.out / f"{folder_name}.tar.gz", packed, release.epoch)
+    folder = f"kafkalite-{release.version}-licences"
+    packed = {f"{folder}/{name}": (text, 0o644) for name, text in release.texts.items()}
+    archives.write_tar_gz(release.out / f"{folder}.tar.gz", packed, release.epoch)
 
 
 def build_packages(release: Release) -> None:
@@ -201,7 +212,10 @@ def build_packages(release: Release) -> None:
             release.record("image", [each.pin for each in packages])
             name = f"kafkalite-{release.version}-image-{DEBIAN_ARCHS[arch]}.tar"
             about = image.About(release.version, release.commit, release.epoch, DEBIAN_ARCHS[arch])
-            image.write(release.out / name, [each.path for each in packages], root / "opt/kafkalite/lib", about)
+            system = image.system_layer([each.path for each in packages], release.epoch)
+            image.write(release.out / name, system, root, about)
+            release.debian += [image.licence_of(each, system) for each in packages]
+            release.texts |= {f"debian/{each}": text for each, text in image.licence_texts(packages, system).items()}
 
 
 def build_site(release: Release) -> None:
@@ -349,6 +363,7 @@ def main(arguments: list[str]) -> None:
     build_sdist(release, release.tree / "build" / "wheels" / interpreters[0].tag / "bin" / "python")
     describe_wheels(release)
     build_packages(release)
+    write_licences(release)
     build_site(release)
     write_pages(release)
     write_sums(release, parsed.sign_key)

@@ -22,14 +22,33 @@ PROJECT_LICENCE: Final = "Apache-2.0"
 NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_URL, "https://cyclonedx.org/schema/bom-1.6.schema.json")
 
 
+UNDECLARED: Final = {
+    "google-re2": {"abseil-cpp": "Apache-2.0", "pybind11": "BSD-3-Clause"},
+    "xxhash": {"xxHash": "BSD-2-Clause"},
+    "zstandard": {"zstd": "BSD-3-Clause"},
+}
+"""Libraries that wheels contain but do not name. Their texts are in packaging/licences."""
+TEXTS: Final = Path(__file__).resolve().parents[2] / "packaging" / "licences"
+DECLARED: Final = re.compile(r"^Name: (?P<name>.+)\n(?:[A-Z]\w+: .+\n)*?License: (?P<licence>.+)$", re.MULTILINE)
+"""A library that a licence file names, as numpy's does."""
+
 LICENCES: Final = f"""# Licences
 
-kafkalite is under {PROJECT_LICENCE}. Its wheels contain what is compiled in; pip installs the others with it. The
-Debian package and the image contain all of them. Each package's licence texts are in the licences archive.
+kafkalite is under {PROJECT_LICENCE}. Its wheels contain what is compiled in; pip installs the rest with them. The
+Debian package and the image contain all of these, and the image contains packages of Debian. The licence texts are in
+the licences archive, those of Debian's packages in `debian/`.
 
 | package | version | licence | use | licence files |
 | --- | --- | --- | --- | --- |
 """
+
+
+class Bundled(NamedTuple):
+    """A library in a wheel of another name. `licence` is what the wheel says."""
+
+    name: str
+    version: str
+    licence: str
 
 
 class Dependency(NamedTuple):
@@ -46,6 +65,32 @@ class Dependency(NamedTuple):
     def purl(self) -> str:
         """The package's URL, as in an SBOM."""
         return f"pkg:pypi/{re.sub(r'[-_.]+', '-', self.name).lower()}@{self.version}"
+
+    @property
+    def bundled(self) -> list[Bundled]:
+        """The libraries that the wheel contains, from its SBOMs, its licence files and `UNDECLARED`."""
+        found = [Bundled(name, "", licence) for name, licence in UNDECLARED.get(self.name.lower(), {}).items()]
+        for name, content in self.files.items():
+            if SBOM_FILE.search(name):
+                for part in json.loads(content).get("components", []):
+                    said = [each.get("expression") or _name(each["license"]) for each in part.get("licenses", [])]
+                    found.append(Bundled(part["name"], part.get("version", ""), " AND ".join(said) or "not named"))
+            elif LICENCE_FILE.search(name):
+                declared = DECLARED.finditer(content.decode(errors="replace"))
+                found += [Bundled(each["name"], "", each["licence"]) for each in declared]
+        return sorted(set(found))
+
+    @property
+    def texts(self) -> dict[str, bytes]:
+        """The licence files, and the texts of bundled libraries that the wheel does not contain."""
+        added = {f"{name}.txt": (TEXTS / f"{name}.txt").read_bytes() for name in UNDECLARED.get(self.name.lower(), {})}
+        return {name: text for name, text in self.files.items() if LICENCE_FILE.search(name)} | {
+            f"bundled/{name}": text for name, text in added.items()
+        }
+
+
+def _name(licence: dict[str, str]) -> str:
+    return licence.get("id") or licence["name"]
 
 
 def fetch(requirements: list[str], number: str, arch: str, folder: Path, constraints: Path | None) -> None:
@@ -65,11 +110,12 @@ def read(wheel: Path) -> Dependency:
         about = Parser().parsestr(archive.read(metadata).decode())
         wanted = (name for name in archive.namelist() if LICENCE_FILE.search(name) or SBOM_FILE.search(name))
         files = {name: archive.read(name) for name in wanted}
-    licence, is_expression = _licence(about)
+    licence, is_expression = licence_of(about)
     return Dependency(about["Name"], about["Version"], licence, is_expression, files, sha256(wheel))
 
 
-def _licence(about: Message) -> tuple[str, bool]:
+def licence_of(about: Message) -> tuple[str, bool]:
+    """Return a wheel's licence by its metadata, and whether that is an SPDX expression."""
     if about["License-Expression"]:
         return about["License-Expression"], True
     short = (about["License"] or "").strip()
@@ -135,13 +181,16 @@ def _component(name: str, version: str, purl: str, licence: str, *, is_expressio
     }
 
 
-def licence_table(found: list[Dependency], compiled_in: list[tuple[str, str, str]]) -> str:
-    """Return a Markdown page with each dependency, its license, and the number of license files.
+def licence_table(found: list[Dependency], compiled_in: list[Bundled], debian: list[Bundled]) -> str:
+    """Return a Markdown page: each dependency, its licence, and the number of files with the text.
 
-    `compiled_in`: name, version and license of foreign code in native modules.
+    `compiled_in` is what native modules contain, `debian` are the packages of the image.
     """
-    rows = [f"| {name} | {version} | {licence} | compiled in | |" for name, version, licence in sorted(compiled_in)]
+    rows = [f"| {part.name} | {part.version} | {part.licence} | compiled in | |" for part in sorted(compiled_in)]
     for each in sorted(found, key=lambda each: each.purl):
-        files = sum(1 for name in each.files if LICENCE_FILE.search(name))
-        rows.append(f"| {each.name} | {each.version} | {each.licence} | installed with it | {files} |")
+        use = "installed with it"
+        rows.append(f"| {each.name} | {each.version} | {each.licence} | {use} | {len(each.texts)} |")
+        use = f"in the wheel of {each.name}"
+        rows += [f"| {part.name} | {part.version} | {part.licence} | {use} | |" for part in each.bundled]
+    rows += [f"| {part.name} | {part.version} | {part.licence} | Debian, in the image | 1 |" for part in sorted(debian)]
     return LICENCES + "\n".join(dict.fromkeys(rows)) + "\n"

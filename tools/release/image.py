@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import io
 import json
+import posixpath
 import re
 import subprocess
 import tarfile
@@ -19,13 +20,26 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tools.release.archives import sha256
+from tools.release.dependencies import Bundled
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-WANTED: Final = ("libpython3.11-stdlib", "python3.11-minimal", "libssl3", "libstdc++6", "tzdata", "ca-certificates")
-WITHOUT: Final = {"dpkg", "tar", "debconf", "openssl", "perl-base", "libmd0", "libselinux1", "libpcre2-8-0", "libacl1"}
+WANTED: Final = (
+    *("libpython3.11-stdlib", "python3.11-minimal", "libssl3", "libstdc++6", "tzdata", "ca-certificates"),
+    "base-files",  # os-release, and the licences that Debian's copyright files refer to
+)
+WITHOUT: Final = {
+    *("dpkg", "tar", "debconf", "openssl", "perl-base", "libmd0", "libselinux1", "libpcre2-8-0", "libacl1"),
+    *("mawk", "original-awk", "gawk"),
+}
 """What packages need to be installed with, but not to run."""
+COMMON: Final = "usr/share/common-licenses"
+SHORT_NAME: Final = re.compile(r"^License:[ \t]*(\S.*)$", re.MULTILINE)
+"""In a copyright file of Debian's machine-readable format."""
 MERGED: Final = re.compile(r"^(bin|sbin|lib|lib64)(/|$)")
-LEFT_OUT: Final = re.compile(r"^usr/share/(man|locale|lintian|doc-base|info|bug)/|^usr/share/doc/(?!.*/copyright$)")
+LEFT_OUT: Final = re.compile(
+    r"^usr/share/(man|locale|lintian|doc-base|info|bug)/|^usr/share/doc/(?!.*/copyright$|[^/]+$)"
+)
+"""A package's documentation stays if it is its copyright file, or a link to another package's."""
 USER: Final = 10001
 DATA: Final = "/var/lib/kafkalite"
 COMMAND: Final = "#!/usr/bin/python3.11 -P\nfrom kafkalite.cli import main\n\nraise SystemExit(main())\n"
@@ -144,7 +158,17 @@ class Layer:
 
     def read(self, name: str) -> bytes:
         """Return a file's content."""
-        return self._entries[name][1]
+        return self._entries[self._resolved(name)][1]
+
+    def _resolved(self, name: str) -> str:
+        """Follow the symbolic links in a path."""
+        path = ""
+        for part in name.split("/"):
+            path = posixpath.join(path, part)
+            entry = self._entries.get(path)
+            if entry is not None and entry[0].issym():
+                path = self._resolved(posixpath.normpath(posixpath.join(posixpath.dirname(path), entry[0].linkname)))
+        return path
 
     def names(self) -> list[str]:
         """Return all paths, in order."""
@@ -172,20 +196,17 @@ def system_layer(packages: list[Path], epoch: int) -> Layer:
     for name in ("bin", "sbin", "lib", "lib64"):
         layer.add(f"usr/{name}", kind=tarfile.DIRTYPE, mode=0o755)
         layer.add(name, kind=tarfile.SYMTYPE, mode=0o777, link=f"usr/{name}")
-    for path in packages:
-        layer.add_package(path)
     for name in ("dev", "proc", "sys", "run", "etc"):
         layer.add(name, kind=tarfile.DIRTYPE, mode=0o755)
     layer.add("tmp", kind=tarfile.DIRTYPE, mode=0o1777)
+    for path in packages:
+        layer.add_package(path)
     layer.add(
         "etc/passwd",
         f"root:x:0:0:root:/:/usr/sbin/nologin\nkafkalite:x:{USER}:{USER}::{DATA}:/usr/sbin/nologin\n".encode(),
     )
     layer.add("etc/group", f"root:x:0:\nkafkalite:x:{USER}:\n".encode())
     layer.add("etc/nsswitch.conf", b"passwd: files\ngroup: files\nhosts: files dns\n")
-    layer.add(
-        "etc/os-release", b'PRETTY_NAME="Debian GNU/Linux 12"\nID=debian\nVERSION_ID="12"\nVERSION_CODENAME=bookworm\n'
-    )
     certificates = [
         name for name in layer.names() if name.startswith("usr/share/ca-certificates/") and name.endswith(".crt")
     ]
@@ -193,11 +214,33 @@ def system_layer(packages: list[Path], epoch: int) -> Layer:
     return layer
 
 
-def own_layer(library: Path, epoch: int) -> Layer:
-    """Return the layer with kafkalite and its dependencies, the command, the configuration and an empty data
-    directory."""
+def licence_of(package: Package, layer: Layer) -> Bundled:
+    """Return what a package's copyright file says about its licences."""
+    text = layer.read(copyright_file(package)).decode(errors="replace")
+    names = dict.fromkeys(SHORT_NAME.findall(text)) if text.startswith("Format:") else {}
+    return Bundled(package.name, package.version, ", ".join(names) or "see the copyright file")
+
+
+def licence_texts(packages: list[Package], layer: Layer) -> dict[str, bytes]:
+    """Return the packages' copyright files and the licences that these refer to, by name."""
+    texts = {f"{each.name}/copyright": layer.read(copyright_file(each)) for each in packages}
+    common = [name for name in layer.names() if posixpath.dirname(name) == COMMON]
+    return texts | {f"common-licenses/{posixpath.basename(name)}": layer.read(name) for name in common}
+
+
+def copyright_file(package: Package) -> str:
+    """Return the path of a package's copyright file in the image."""
+    return f"usr/share/doc/{package.name}/copyright"
+
+
+def own_layer(tree: Path, epoch: int) -> Layer:
+    """kafkalite and what it needs, the command, the configuration and an empty data directory.
+
+    `tree`: the files of the Debian package.
+    """
     layer = Layer(epoch)
-    layer.add_tree(library, "opt/kafkalite/lib")
+    for name in ("opt/kafkalite/lib", "usr/share/doc/kafkalite"):
+        layer.add_tree(tree / name, name)
     layer.add("usr/bin/kafkalite", COMMAND.encode(), mode=0o755)
     layer.add("etc/kafkalite/server.properties", (ROOT / "packaging" / "container.properties").read_bytes())
     layer.add(DATA.lstrip("/"), kind=tarfile.DIRTYPE, mode=0o700, owner=USER)
@@ -239,8 +282,8 @@ def configuration(about: About, diff_ids: list[str]) -> dict[str, Any]:
     }
 
 
-def write(target: Path, packages: list[Path], library: Path, about: About) -> None:
-    """Write the image archive, from a library directory on top of Debian's packages."""
+def write(target: Path, system: Layer, tree: Path, about: About) -> None:
+    """Write an image as an archive: on the layer of Debian's packages, the files of kafkalite's Debian package."""
     entries: dict[str, bytes] = {"oci-layout": b'{"imageLayoutVersion":"1.0.0"}'}
 
     def blob(content: bytes, media_type: str) -> dict[str, Any]:
@@ -248,7 +291,7 @@ def write(target: Path, packages: list[Path], library: Path, about: About) -> No
         entries[f"blobs/sha256/{digest}"] = content
         return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": len(content)}
 
-    packed = [layer.packed() for layer in (system_layer(packages, about.epoch), own_layer(library, about.epoch))]
+    packed = [layer.packed() for layer in (system, own_layer(tree, about.epoch))]
     settings = json.dumps(configuration(about, [digest for _, digest in packed]), sort_keys=True).encode()
     manifest: dict[str, Any] = {
         "schemaVersion": 2,
