@@ -10,12 +10,15 @@ SOURCE_DATE_EPOCH, the same wheels give the same package.
 from __future__ import annotations
 
 import argparse
+import gzip
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Final
 
+from tools.debian_copyright import copyright_file, parts
+from tools.man_page import man_page
 from tools.wheel_check import DEBIAN_ARCHS, NAME
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -50,8 +53,15 @@ if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
 """
 REMOVED: Final = """#!/bin/sh
 set -e
+if [ "$1" = purge ]; then
+    # What the units and pip wrote, and the links of `systemctl enable`. A directory that is mounted stays, empty.
+    rm -rf /var/lib/kafkalite /var/lib/kafkalite-audit /var/lib/kafkalite-load || true
+    rm -rf /etc/kafkalite /opt/kafkalite
+    rm -f /etc/systemd/system/*.wants/kafkalite*.service /etc/systemd/system/*.wants/kafka-controller.service
+fi
 if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
 """
+"""The user stays, as Debian's packages leave it: files of other directories can belong to it."""
 STOPPED: Final = """#!/bin/sh
 set -e
 if [ -d /run/systemd/system ] && [ "$1" = remove ]; then systemctl stop 'kafkalite*.service'; fi
@@ -65,13 +75,17 @@ def write(path: Path, text: str, mode: int = 0o644) -> None:
     path.chmod(mode)
 
 
-def install(target: Path, wheel: Path, number: str, arch: str, constraints: Path | None = None) -> None:
-    """Install a wheel and its dependencies into a directory, as in /opt/kafkalite/lib."""
+def install(target: Path, wheel: Path, number: str, arch: str, constraints: Path | None = None) -> str:
+    """Install a wheel and what it needs into a directory, as /opt/kafkalite/lib will have it.
+
+    Return the text of the package's copyright file.
+    """
     platforms = [f"--platform=manylinux_2_{minor}_{arch}" for minor in range(17, 29)]
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--only-binary=:all:", "--implementation=cp"]
     command += [f"--python-version={number}", *platforms, f"--platform=manylinux2014_{arch}", "--no-compile"]
     command += ["--constraint", str(constraints)] if constraints is not None else []
     subprocess.run([*command, "--target", str(target), str(wheel)], check=True)
+    copyrights = copyright_file(parts(target), (ROOT / "LICENSE").read_text(encoding="utf-8"))
     shutil.rmtree(target / "bin", ignore_errors=True)  # scripts with this machine's paths
     for name in ("direct_url.json", "RECORD"):  # paths of this machine, and of those scripts
         for path in target.glob(f"*.dist-info/{name}"):
@@ -90,12 +104,14 @@ def install(target: Path, wheel: Path, number: str, arch: str, constraints: Path
             "/opt/kafkalite/lib",
         ]
         subprocess.run([interpreter, "-m", "compileall", *options, str(target)], check=True)
+    return copyrights
 
 
 def fill(root: Path, wheel: Path, number: str, arch: str, constraints: Path | None = None) -> None:
     """Write the installed files and the package's control files."""
     python = f"{number[0]}.{number[1:]}"
-    install(root / "opt/kafkalite/lib", wheel, number, arch, constraints)
+    copyrights = install(root / "opt/kafkalite/lib", wheel, number, arch, constraints)
+    write(root / "usr/share/doc/kafkalite/copyright", copyrights)
     write(root / "opt/kafkalite/bin/kafkalite", COMMAND.format(python=python), 0o755)
     (root / "usr/bin").mkdir(parents=True)
     (root / "usr/bin/kafkalite").symlink_to("/opt/kafkalite/bin/kafkalite")
@@ -106,6 +122,9 @@ def fill(root: Path, wheel: Path, number: str, arch: str, constraints: Path | No
     ):
         write(root / target, (PACKAGING / source).read_text(encoding="utf-8"))
     version = wheel.name.split("-")[1]
+    (root / "usr/share/man/man1").mkdir(parents=True)
+    page = gzip.compress(man_page(version).encode(), 9, mtime=0)
+    (root / "usr/share/man/man1/kafkalite.1.gz").write_bytes(page)
     write(root / "DEBIAN/control", CONTROL.format(version=version, arch=DEBIAN_ARCHS[arch], python=python))
     write(root / "DEBIAN/conffiles", "/etc/kafkalite/server.properties\n")
     for name, text in (("postinst", INSTALLED), ("postrm", REMOVED), ("prerm", STOPPED)):

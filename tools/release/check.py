@@ -8,7 +8,13 @@ back, and the broker stops. The file system is a minimal Debian, or for an image
 wheel's Python, this machine's is mounted. Artifacts for another processor are unpacked and used under qemu. "untested"
 marks what this machine cannot use, with the reason.
 
-Needs root, debootstrap, unshare, ip and readelf; qemu-user-static for other processors.
+Checksums and the links of the pages first, and the signature where there is one. Each wheel must be stripped, need no
+newer glibc than promised, and contain its SBOM. Then each artefact is installed on a file system that is empty but for
+a minimal Debian (or for itself, an image), without a network or a compiler, and used: a broker starts, a message is
+written and read back, and the broker stops. The Debian package is removed and purged. Where no Debian has a wheel's
+Python, this machine's is mounted. Wheels and packages for another processor are unpacked and used under qemu.
+"untested" marks what this machine cannot use, and why. Needs root, debootstrap, unshare, ip and readelf; qemu-user-
+static for other processors.
 """
 
 from __future__ import annotations
@@ -84,6 +90,14 @@ inside dpkg --install /house/package.deb >"$WORK/dpkg.log" || { cat "$WORK/dpkg.
 inside mkdir -p "$DATA"
 RUN="chroot $WORK/root kafkalite"
 """
+PURGE: Final = """
+for name in /usr/share/doc/kafkalite/copyright /usr/share/man/man1/kafkalite.1.gz; do inside test -s "$name"; done
+package=$(inside dpkg-deb --field /house/package.deb Package)
+inside dpkg --remove "$package" >"$WORK/dpkg.log" 2>&1 || { cat "$WORK/dpkg.log"; exit 1; }
+for name in "$DATA" /etc/kafkalite/server.properties; do inside test -e "$name"; done
+inside dpkg --purge "$package" >"$WORK/dpkg.log" 2>&1 || { cat "$WORK/dpkg.log"; exit 1; }
+for name in "$DATA" /etc/kafkalite /opt/kafkalite /usr/bin/kafkalite; do inside test ! -e "$name"; done
+"""
 IMAGE: Final = """
 mount -t tmpfs -o mode=1777 tmpfs "$WORK/root/tmp"
 mount -t tmpfs -o mode=0700,uid=10001,gid=10001 tmpfs "$WORK/root$DATA"
@@ -149,7 +163,7 @@ def use(kind: str, prepare: str, lower: str, **variables: str) -> None:
     with tempfile.TemporaryDirectory(prefix="kafkalite-release-") as scratch:
         environment = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "HOME": "/tmp", "KIND": kind}  # noqa: S108  # inside
         environment |= {"LOWER": lower, "WORK": scratch, "DATA": "/var/lib/kafkalite", "MOUNTED": "", **variables}
-        script = PREPARE + prepare + NO_COMPILER + USE
+        script = PREPARE + prepare + NO_COMPILER + USE + (PURGE if prepare is DEB else "")
         subprocess.run([*ISOLATED, script], check=True, env=environment, timeout=1800)
 
 

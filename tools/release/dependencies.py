@@ -108,10 +108,19 @@ def read(wheel: Path) -> Dependency:
     with zipfile.ZipFile(wheel) as archive:
         (metadata,) = (name for name in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", name))
         about = Parser().parsestr(archive.read(metadata).decode())
-        wanted = (name for name in archive.namelist() if LICENCE_FILE.search(name) or SBOM_FILE.search(name))
-        files = {name: archive.read(name) for name in wanted}
+        wanted = filter(is_about_licences, archive.namelist())
+        return described(about, {name: archive.read(name) for name in wanted}, sha256(wheel))
+
+
+def is_about_licences(name: str) -> bool:
+    """Return whether a file of a wheel is a licence or an SBOM."""
+    return LICENCE_FILE.search(name) is not None or SBOM_FILE.search(name) is not None
+
+
+def described(about: Message, files: dict[str, bytes], digest: str) -> Dependency:
+    """Describe a wheel by its metadata and its licence files and SBOMs."""
     licence, is_expression = licence_of(about)
-    return Dependency(about["Name"], about["Version"], licence, is_expression, files, sha256(wheel))
+    return Dependency(about["Name"], about["Version"], licence, is_expression, files, digest)
 
 
 def licence_of(about: Message) -> tuple[str, bool]:
