@@ -54,6 +54,7 @@ COMMANDS: Final = {
     "classic": "run the tools of Kafka 0.7",
     "top": "watch a broker: request rates, throughput, lag of groups",
     "metrics": "print a Grafana dashboard or Prometheus alert rules",
+    "ping": "check that the broker on this machine responds",
     "check": "check whether this machine is suitable for a broker",
     "backup": "back up a data directory, even while the broker runs",
     "restore": "restore a data directory from a backup",

@@ -146,6 +146,8 @@ OTHERS: Final = [
     ("restore", HOSTILE, HOSTILE),
     ("start", "--set", f"{HOSTILE}=1"),
     ("run", "--set", f"{HOSTILE}=1", "--", "true"),
+    ("ping", "--config", HOSTILE),
+    ("ping", "--listeners", HOSTILE),
     ("check", HOSTILE),
     ("web", "list-users", HOSTILE),
     ("registry", "--set", HOSTILE),

@@ -76,7 +76,11 @@ def test_an_image_names_its_blobs_by_digest(parts: tuple[list[Path], Path], tmp_
         assert len(blobs[each["digest"].partition(":")[2]]) == each["size"]
     settings = json.loads(blobs[manifest["config"]["digest"].partition(":")[2]])
     assert settings["config"]["User"] == "10001:10001"
-    assert settings["config"]["Healthcheck"]["Test"][:2] == ["CMD", "kafkalite"]
+    check_words = settings["config"]["Healthcheck"]["Test"]
+    assert check_words == ["CMD", "kafkalite", "ping", *settings["config"]["Cmd"][1:]], (
+        "of the file that it starts with"
+    )
+    assert json.dumps(check_words[1:]) in (image.ROOT / "packaging" / "Containerfile").read_text()
     assert len(settings["rootfs"]["diff_ids"]) == len(manifest["layers"]) == 2
 
 

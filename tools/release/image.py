@@ -1,8 +1,9 @@
 """Write an OCI image as an archive, without a daemon: Debian's Python from packages, and kafkalite as installed.
 
-The image has two layers and no shell. It runs as user 10001. The root may be read-only, and the data is in the volume
-/var/lib/kafkalite. The health check lists the topics; Docker runs it, and Kubernetes has its own probes. Layout: OCI
-Image Format Specification 1.1.
+The image has two layers and no shell. What runs in it is user 10001; the root may be read-only, and the data is in the
+volume /var/lib/kafkalite. The health check reads the broker's listeners from its configuration file: Docker runs
+it; Kubernetes has its probes.
+Layout: OCI Image Format Specification 1.1.
 """
 
 from __future__ import annotations
@@ -250,7 +251,7 @@ def own_layer(tree: Path, epoch: int) -> Layer:
 def configuration(about: About, diff_ids: list[str]) -> dict[str, Any]:
     """Return the image's configuration, the same as in packaging/Containerfile."""
     second = 1_000_000_000
-    check = ["CMD", "kafkalite", "topics", "list", "--names", "-b", "127.0.0.1:9092"]
+    check = ["CMD", "kafkalite", "ping", "--config", "/etc/kafkalite/server.properties"]
     return {
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(about.epoch)),
         "architecture": about.arch,
