@@ -202,6 +202,7 @@ def test_an_image_is_unpacked_with_owners_and_links(parts: tuple[list[Path], Pat
     variables = check.unpack_image(tmp_path / "image.tar", tmp_path / "root")
     assert variables["IMAGE_USER"] == "10001:10001"
     assert "PYTHONPATH=/opt/kafkalite/lib" in variables["IMAGE_ENV"].split()
+    assert variables["HEALTH"] == "ping --config /etc/kafkalite/server.properties"
     data = (tmp_path / "root/var/lib/kafkalite").stat()
     assert (data.st_uid, data.st_mode & 0o777) == (10001, 0o700)
     assert (tmp_path / "root/lib/x86_64-linux-gnu/libc.so.6").read_text() == "libc"

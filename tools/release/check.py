@@ -10,11 +10,11 @@ marks what this machine cannot use, with the reason.
 
 Checksums and the links of the pages first, and the signature where there is one. Each wheel must be stripped, need no
 newer glibc than promised, and contain its SBOM. Then each artefact is installed on a file system that is empty but for
-a minimal Debian (or for itself, an image), without a network or a compiler, and used: a broker starts, a message is
-written and read back, and the broker stops. The Debian package is removed and purged. Where no Debian has a wheel's
-Python, this machine's is mounted. Wheels and packages for another processor are unpacked and used under qemu.
-"untested" marks what this machine cannot use, and why. Needs root, debootstrap, unshare, ip and readelf; qemu-user-
-static for other processors.
+a minimal Debian (or for itself, an image), without a network or a compiler, and used: a broker starts, it answers a
+health check, a message is written and read back, and the broker stops. The Debian package is removed and purged. Where
+no Debian has a wheel's Python, this machine's is mounted. Wheels and packages for another processor are unpacked and
+used under qemu. "untested" marks what this machine cannot use, and why. Needs root, debootstrap, unshare, ip and
+readelf; qemu-user-static for other processors.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ until [ -e "$WORK/root$DATA/ready" ]; do
     waited=$((waited + 1))
     sleep 0.1
 done
-$RUN topics list --names -b 127.0.0.1:9092
+$RUN $HEALTH
 echo "hello from $KIND" | $RUN produce -t greetings
 [ "$($RUN consume -t greetings -o beginning -e)" = "hello from $KIND" ]
 kill $broker
@@ -155,14 +155,16 @@ def unpack_image(archive: Path, root: Path) -> dict[str, str]:
             subprocess.run(
                 ["tar", "--extract", "--gzip", "--same-owner", "-C", root], input=blob(layer["digest"]), check=True
             )
-    return {"IMAGE_USER": settings["User"], "IMAGE_ENV": " ".join(settings["Env"])}
+    health = settings["Healthcheck"]["Test"][2:]  # after CMD and the command's name
+    return {"IMAGE_USER": settings["User"], "IMAGE_ENV": " ".join(settings["Env"]), "HEALTH": " ".join(health)}
 
 
 def use(kind: str, prepare: str, lower: str, **variables: str) -> None:
     """Install and use one artifact on a copy of the directories `lower`, which is then deleted."""
     with tempfile.TemporaryDirectory(prefix="kafkalite-release-") as scratch:
         environment = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "HOME": "/tmp", "KIND": kind}  # noqa: S108  # inside
-        environment |= {"LOWER": lower, "WORK": scratch, "DATA": "/var/lib/kafkalite", "MOUNTED": "", **variables}
+        environment |= {"LOWER": lower, "WORK": scratch, "DATA": "/var/lib/kafkalite", "MOUNTED": "", "HEALTH": "ping"}
+        environment |= variables
         script = PREPARE + prepare + NO_COMPILER + USE + (PURGE if prepare is DEB else "")
         subprocess.run([*ISOLATED, script], check=True, env=environment, timeout=1800)
 
