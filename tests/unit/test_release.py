@@ -327,7 +327,7 @@ def test_checksums_are_signed_with_the_owners_key(tmp_path: Path, monkeypatch: p
         listed = ["gpg", "--batch", "--with-colons", "--list-keys"]
         keys = subprocess.run(listed, check=True, capture_output=True, text=True).stdout
         monkeypatch.delenv("GNUPGHOME")  # a stranger's account does not have the key
-        assert f"fpr:::::::::{check.signed_by(out)}:" in keys
+        assert f":{check.signed_by(out)}:" in keys
         build.write_sums(a_release(out), "")
         assert build.KEY not in (out / build.SUMS).read_text()
         with pytest.raises(SystemExit, match=f"is no signature of {build.SUMS} by the key in {build.KEY}"):
