@@ -29,7 +29,9 @@ def installed(folder: str, package: str) -> Path:
     source, build = toolchains.REPOSITORY / "tests" / "compat" / folder, toolchains.BUILD / folder
     build.mkdir(parents=True, exist_ok=True)
     for name in ("package.json", "client.js"):
-        shutil.copy(source / name, build / name)
+        # Another process may be running the program, so files that are right are not written again.
+        if not (build / name).exists() or (build / name).read_bytes() != (source / name).read_bytes():
+            shutil.copy(source / name, build / name)
     wanted = json.loads((source / "package.json").read_text(encoding="utf-8"))["dependencies"][package]
     found = build / "node_modules" / package / "package.json"
     if not found.exists() or json.loads(found.read_text(encoding="utf-8"))["version"] != wanted:
