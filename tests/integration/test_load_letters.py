@@ -136,7 +136,9 @@ def test_the_letters_commands_know_them(
         }
         shown = json.loads(letters_command("show", "kafkalite-load", "t-0-3", "-t", topic, "--json"))
         assert (shown["key"], shown["value"], shown["headers"]) == ("k3", "v3", {"h": "3"})
-        assert letters_command("redrive", "kafkalite-load", "-t", topic, "--yes").startswith(f"{len(bad)} letters")
+        assert letters_command("redrive", "kafkalite-load", "-t", topic, "--yes").startswith(
+            f"{len(bad)} dead letters were sent"
+        )
         back = letters_of(client, "t")
         assert [(message.key, message.value) for message in back] == [(b"k%d" % n, b"v%d" % n) for n in bad]
         assert [dict(message.headers)["h"] for message in back] == [b"%d" % n for n in bad]

@@ -164,7 +164,7 @@ def test_who_reached_which_limit_is_logged_once(broker: Broker, caplog: pytest.L
     with caplog.at_level(logging.INFO), connect(broker, LARGE) as large:
         taken(large, commit)
         taken(large, lambda *asked: begin_id(*asked)[0])
-    lines = [record.getMessage() for record in caplog.records if "is reached" in record.getMessage()]
+    lines = [record.getMessage() for record in caplog.records if "is reserved" in record.getMessage()]
     assert len(lines) == 2
     assert all(f"User:ANONYMOUS at {LARGE}" in line for line in lines)
     assert "max.groups (200)" in lines[0]

@@ -138,7 +138,7 @@ def test_what_it_cannot_do_is_one_sentence(broker: Broker, silent: Broker, tmp_p
     gone, wrong = top("--metrics", f"http://127.0.0.1:{free_port()}"), top("--metrics", "file:///etc/passwd")
     assert known.returncode == 0
     for done, sentence in (
-        (asked, "the broker serves no metrics because metrics.listeners is not set"),
+        (asked, "--token-file: the broker serves no metrics, because its setting metrics.listeners is empty"),
         (stranger, "authentication is required; use --token-file"),
         (gone, "cannot read http://"),
         (wrong, "is not a URL of the form http://HOST:PORT"),

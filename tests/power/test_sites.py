@@ -132,11 +132,11 @@ KNOWN: dict[str, str] = {
     f"{LOG}quarantine_file:write#0": "none: nothing is damaged while a run is recorded, so nothing is quarantined",
     f"{LOG}repair:_copy_aside#0": OFFLINE,
     f"{LOG}repair:_copy_aside#1": OFFLINE,
-    f"{LOG}repair:_mend_file#0": OFFLINE,
-    f"{LOG}repair:_mend_segment#0": OFFLINE,
     f"{LOG}repair:_put_aside#0": OFFLINE,
     f"{LOG}repair:_put_in_place#0": OFFLINE,
     f"{LOG}repair:_put_in_place#1": OFFLINE,
+    f"{LOG}repair:_repair_file#0": OFFLINE,
+    f"{LOG}repair:_repair_segment#0": OFFLINE,
     f"{LOG}repair:_write_without#0": OFFLINE,
     f"{LOG}replica_log:ReplicaLog.roll_locked#0": (
         f"found: {ASSIGNED}test_front_of_a_replica_has_its_name_before_the_next_segment"
