@@ -36,7 +36,7 @@ def below(limit: int) -> int:
 
 @contextlib.contextmanager
 def drawn_from(source: Callable[[int], bytes]) -> Iterator[None]:
-    """Return a context in which all random bytes of this process come from `source(size)`."""
+    """Return a context in which the random bytes of this module's functions come from `source(size)`."""
     global _bytes
     _bytes = source
     try:

@@ -1,10 +1,10 @@
-"""Write to the group's ledger which record the handler is about to get, after an unclean shutdown.
+"""Mark in the group's ledger how far the handler has got, so that a record that crashes the process can be found.
 
     worker ─▶ mark: row hand/TOPIC/PARTITION ─▶ handler(record) ─▶ the next record of the batch
 
-Marks help to find a record that crashes the process. A transaction first notes all records of a batch in the ledger.
-Before each handler call, a mark then names the record of that call. After a crash, the last mark shows which record to
-suspect.
+Marks are written only after an unclean shutdown. A transaction first notes all records of a batch in the ledger. Marks
+then name the records that the handler is about to get: one record each at first, up to SPAN_MAX later if handling is
+fast. After a crash, the last mark shows which records to suspect.
 
 Marks are written outside of transactions, with acks=1. If a mark cannot be written, its record is handled all the same.
 If the process then crashes, the next process handles all records of the batch one at a time.

@@ -4,9 +4,9 @@
                     from version 1 also owned partitions, from version 2 the generation, from version 3 the rack
     assignment      version (int16) · partitions by topic · user data
 
-In a classic group, the broker does not read these bytes. A consumer group (KIP-848) may also have members that use the
-classic protocol. For these members the broker acts as the group leader: it decodes their subscriptions and encodes
-their assignments.
+The members of a classic group exchange these bytes through the broker, which decodes only the topics. A consumer group
+(KIP-848) may also have members that use the classic protocol. For these members the broker acts as the group leader: it
+decodes their subscriptions and encodes their assignments.
 
 Later versions only append fields (KIP-429, KIP-792, KIP-881). So a decoder reads the fields that it knows and ignores
 the rest. A negative version is invalid. Clients write subscriptions in version 3 and assignments in version 1. The

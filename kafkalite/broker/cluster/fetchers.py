@@ -361,7 +361,7 @@ class Fetcher:
             self._follower.delay(key, leader_epoch, self._clock.monotonic())
 
     def _told(self, key: Key, level: int, message: str, error: Exception, named: Mapping[str, Any]) -> bool:
-        """Log a problem that keeps a partition from being replicated, once as long as it lasts. Return False: no
+        """Log a problem that keeps a partition from being replicated; repeats only at DEBUG. Return False: no
         progress.
         """
         if not self._follower.is_news(key, type(error)):

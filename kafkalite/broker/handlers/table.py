@@ -67,7 +67,7 @@ class LazyFunction:
         self._rows: list[tuple[Row, str]] = []
 
     def replace_in(self, row: Row, name: str) -> None:
-        """Register a row's attribute, which gets the function itself once it is loaded. The row must live as long as
+        """Replace the row's attribute `name` by the real function when that is loaded. The row must live as long as
         the table."""
         self._rows.append((row, name))
 

@@ -16,8 +16,8 @@ Which requests are long. Dispatch estimates the cost of a request:
 - A request with a body above `table.INLINE_SIZE` is long.
 - For a smaller body, the cost is the number of items times the API's `item_us`. The module `handlers.costs` adds an
   estimate for null lists and large topics. A request that costs more than `table.INLINE_US` is long.
-- A holder has an `InlineShare` of the network threads' time. After it is used up, the holder's requests are long if
-  they were pipelined or their body is above `table.SHORT_SIZE`.
+- A holder has an `InlineShare` of the network threads' time. After it is used up, only cheap requests that were not
+  pipelined are not long.
 
 How long requests run. A long request is parked and submitted to the thread of `LongRequests`. This thread decodes the
 request, checks the permission for the API, calls the handler, encodes the response, and frees memory. Handlers iterate

@@ -3,7 +3,7 @@
     1  submit(connection, job)    adds the job to the connection's *strand*: its long requests, in order
     2  strands wait for a turn, in one queue per holder; the holders take turns
     3  the dedicated thread runs the first job of the strand whose turn it is
-    4  if the handler may wait for a disk, the strand waits for another turn, and one thread of the I/O pool calls it
+    4  a handler that may wait for a disk is called on one thread of the I/O pool; the strand then waits for a new turn
 
 A holder is a principal at an address (`kafkalite.broker.limits.holder`). If one holder queues a thousand long requests
 on ten connections, a request of another holder waits for only one of them.

@@ -1,7 +1,7 @@
 """Read and write Kafka's small text files: offset checkpoints, leader epochs, partition.metadata, meta.properties.
 
     offset checkpoints   version 0 ⏎ count ⏎ then `topic partition offset` lines
-    leader epochs        version 0 ⏎ count ⏎ then `epoch start-offset` lines, both rising
+    leader epochs        version 0 ⏎ count ⏎ then `epoch start-offset` lines, in ascending order
     partition.metadata   `version: 0` ⏎ `topic_id: <22 characters>`
 
 A malformed checkpoint is logged and counts as missing (None). That is harmless: checkpoints only save work, or repeat

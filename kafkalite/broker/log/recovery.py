@@ -7,7 +7,7 @@ offset* is the recovery point of the last checkpoint, or the end that a saved in
 - Bad bytes below the flushed offset are quarantined and reported. Reads of their offsets return CORRUPT_MESSAGE;
   batches after them are served.
 - Missing offsets after a sealed segment are quarantined, too, in a log from which nothing removes offsets. They are
-  found when the segment's index is loaded and the saved one does not cover the file.
+  found when the segment is scanned, because its saved index does not cover the whole file.
 - Zeros after which no offset is missing were preallocated by a broker that did not stop cleanly. They are truncated,
   with no effect.
 

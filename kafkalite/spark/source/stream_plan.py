@@ -1,7 +1,7 @@
 """Plan the micro-batches of a streaming query, as Spark's driver requests them. Does not import PySpark.
 
     next end        the current ends of the partitions, limited by rows and bytes, with fair shares
-    tasks           the ranges from start to end, in pieces of about 32 MiB
+    tasks           the ranges from start to end, in pieces of 32 to 128 MiB
     after a crash   Spark requests the same start and end again, and gets the same records
 
 A position is the offsets up to which a query has read: {"topic": {"0": 17}}, as Spark's own connector writes it. It may
@@ -10,8 +10,8 @@ also have these entries, whose names cannot be topics:
     "@ids"      {"topic": "id"}                                          detects a topic that was recreated
     "@epochs"   {"topic": {"0": [leader epoch, first offset, CRC]}}      of the batch before the offset: detects a log
                                                                          that was restored or truncated
-    "@from"     {"topic": {"0": 10}}                                     start of the batch that ends here, if its log
-                                                                         went back and failOnDataLoss is false
+    "@from"     {"topic": {"0": 10}}                                     with failOnDataLoss=false, for a log that was
+                                                                         restored or truncated: the start of this batch
 
 Checkpoints of Spark's connector have none of these entries.
 

@@ -9,8 +9,8 @@
     3 MULTIPRODUCE   count i16, PRODUCE bodies                        never answered
     4 OFFSETS        topic, partition i32, time i64, count max i32    count i32, offsets i64
 
-A connection serves one request at a time. So the next request waits while a request waits for the disk or the I/O pool,
-or its response for the socket. There is one exception: during the flush that a PRODUCE has started, more PRODUCEs are
+A connection serves one request at a time. The next request is served after the response of the previous request has
+been handed to the socket. There is one exception: during the flush that a PRODUCE has started, more PRODUCEs are
 served, until another flush is due. Requests that read wait for the flush.
 
 An error that has no response closes the connection: an unknown type, a refused message set, or a missing partition.
