@@ -287,7 +287,7 @@ class Broker:
         self._tell_serving(began)
 
     def _place(self, wanted: Listener) -> Listener:
-        """Return the listener to bind instead of a configured one."""
+        """Return the listener to bind for a configured one: the same. Subclasses may replace it, to keep a port."""
         return wanted
 
     def _tell_memory(self) -> None:

@@ -563,7 +563,8 @@ class PartitionLane:
     def hurries(self) -> bool:
         """Whether to write verdicts without delay.
 
-        True if a record waits for the write, or if COMMIT_COUNT handled records are not committed.
+        True if a record waits for the write, if the lane is closing, or if COMMIT_COUNT handled records are not
+        committed.
         """
         if self.closing or self.until >= 0 or len(self.moving) >= COMMIT_COUNT:
             return True

@@ -759,7 +759,7 @@ class Runner:
             self._ask_at = time.monotonic() + self._ask_s
 
     def _decided(self, waits: Mapping[TopicPartition, str]) -> Iterator[Decided]:
-        """Read the stable committed offsets of the groups in `after`, and then their ledgers.
+        """Read the stable committed offsets of the groups in `waits`, and then their ledgers.
 
         In this order, the ledgers cover all records below these offsets.
         """

@@ -129,9 +129,9 @@ class Runs:
     def _marks(self, lane: PartitionLane, items: list[Item]) -> tuple[Mark | None, ...]:
         """Return the marks of a batch. Each mark names the record that the handler gets next.
 
-        In a source topic, a mark also covers the records of the previous mark. The reason: the signal that ends the
-        process may reach another thread first, while the handler's thread continues with the next record. In a retry
-        partition, each mark covers one record, because the source offsets are not consecutive.
+        In a source topic, a mark also covers the records of the previous mark, because a signal may end the process a
+        moment late, when the handler already has the next record. In a retry partition, each mark covers one record,
+        because the source offsets are not consecutive.
         """
         before: int | None = None
         key, lane.marked = hand_key(lane.partition), True

@@ -185,7 +185,7 @@ def _with_unthrottled(throttled: Numbers, count: int) -> Numbers:
 
 
 def _zero_rows(request: str, count: int) -> Iterator[tuple[str, float]]:
-    """Yield the rows of a summary whose values are all 0."""
+    """Yield the rows of a summary of `count` observations, all of them 0."""
     rest = labels(request=request)
     for share in QUANTILES:
         yield labels(request=request, quantile=share), 0

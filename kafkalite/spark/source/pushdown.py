@@ -116,7 +116,7 @@ def by_offset(found: Narrowing, kind: str, value: Any) -> Narrowing:
 
 
 def by_timestamp(found: Narrowing, kind: str, value: Any) -> Narrowing:
-    """Narrow by the earliest timestamp."""
+    """Narrow by a lower bound of the records' timestamps."""
     first, _ = interval(kind, value, values_of(kind, value, dt.datetime), dt.datetime)
     return found if first is None else replace(found, time_from_ms=max(found.time_from_ms, first))
 
