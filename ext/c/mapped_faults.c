@@ -83,6 +83,8 @@ static int take_fault(uintptr_t address)
     return 0;
 }
 
+/* The handler does not longjmp: this would need a sigsetjmp before every read, and would skip the release of locks and
+ * references. Readers do not trust bytes from a disk anyway, so zeros need no further code. */
 static void on_bus_error(int number, siginfo_t *info, void *context)
 {
     int saved = errno;

@@ -9,9 +9,6 @@
  * derived from the bytes, because they may have been zeros. A flag is never cleared. A SIGBUS at an address outside of
  * watched maps goes to the handler that was installed before.
  *
- * The handler does not longjmp: this would need a sigsetjmp before every read, and would skip the release of locks and
- * references. Readers do not trust bytes from a disk anyway, so zeros need no further code.
- *
  * Thread rule: the GIL (or another lock) guards kl_watch_map and kl_forget_map. The handler runs in any thread at any
  * time, and takes no lock. Any thread may call kl_has_fault().
  */

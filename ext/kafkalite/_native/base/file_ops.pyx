@@ -1,12 +1,7 @@
 """Make every system call by which the log changes the disk. Tests can make a call fail, or replace the disk.
 
-Fault plan (`arm`): of the calls of the chosen kinds, the first `after` succeed and the next fails with `errno`. With
-`sticky`, all later calls fail too. A failing write may first write `written` bytes, as on a full disk. Calls are
-counted only while a plan is armed.
-
-Replacement disk (`use_disk`; its interface is kafkalite.broker.log.files.Disk): it handles the calls that take a path:
-open, rename, unlink, mkdir and stat. Calls that take a descriptor still go to the system, because maps and native loops
-need real descriptors. The replacement is notified before each of these calls, and can make it fail.
+    fault plan (`arm`)              lets some calls succeed and makes the next one fail with an errno
+    replacement disk (`use_disk`)   handles the calls that take a path, and is notified before each call by descriptor
 
 A plan or a replacement applies to the whole process and is only for tests. Without one, a call costs one load and one
 branch more. This module does not read files, because logs are read through maps.
@@ -279,7 +274,10 @@ cdef int _check(int64_t result, object path) except -1:
 
 def arm(kinds, *, int64_t after, int error, bint sticky=False, int64_t written=0):
     """Arm the fault plan: of the calls named in `kinds`, `after` succeed and the next fails; with `sticky`, all later
-    ones."""
+    ones.
+
+    A failing write may first write `written` bytes, as on a full disk. Calls are counted only while a plan is armed.
+    """
     global armed, plan_kinds, plan_left, plan_errno, plan_sticky, plan_written, plan_hits
     plan_kinds = 0
     for kind in kinds:
@@ -303,6 +301,9 @@ def disarm():
 
 def use_disk(instead):
     """Replace the disk, or restore the system's disk with None. kafkalite.broker.log.files.use calls this.
+
+    The interface is kafkalite.broker.log.files.Disk. It handles open, rename, unlink, mkdir and stat. Calls by
+    descriptor still go to the system, because maps and native loops need real descriptors; the disk can refuse them.
 
     Raises the exception, other than OSError, that a method of the previous disk raised. The caller of that method got
     EIO.

@@ -9,9 +9,8 @@
     3 MULTIPRODUCE   count i16, PRODUCE bodies                        never answered
     4 OFFSETS        topic, partition i32, time i64, count max i32    count i32, offsets i64
 
-A connection serves one request at a time. The next request is served after the response of the previous request has
-been handed to the socket. There is one exception: during the flush that a PRODUCE has started, more PRODUCEs are
-served, until another flush is due. Requests that read wait for the flush.
+A connection serves one request at a time, in order. Only PRODUCEs are also served during the flush that an earlier
+PRODUCE has started.
 
 An error that has no response closes the connection: an unknown type, a refused message set, or a missing partition.
 
@@ -355,7 +354,10 @@ cdef class ClassicConnection(Connection):
         return self.flushing is not None and self.flushing.remaining > 0
 
     cdef int hold_for_flush(self) except -1:
-        """Let a request whose set is due for a flush wait until the connection's current flush ends."""
+        """Let a request whose set is due for a flush wait until the connection's current flush ends.
+
+        PRODUCEs that are not due for a flush are served meanwhile. Requests that read wait for the flush.
+        """
         cdef Answer answer
         if not self.is_flushing():
             return 0

@@ -1,12 +1,8 @@
 """List the aborted transactions of one log, for read_committed fetches.
 
 The transactions are in an array, ordered by the offsets of their abort markers. A fetch of offsets [from, upper)
-returns each transaction that began below `upper` and has its marker at `from` or above. Two bisections find the range
-of entries to examine:
-
-    first entry   the first one with marker_offset >= from. The marker offsets increase.
-    last entry    the first one with stable_offset >= upper. An entry's stable_offset is the last stable offset after
-                  its marker, which never decreases. So every transaction that began below `upper` had ended by then.
+returns each transaction that began below `upper` and has its marker at `from` or above. Two bisections find the entries
+to examine. They use that marker offsets increase, and that the last stable offset after a marker never decreases.
 
 Committed transactions have no entry, and neither have markers of producers without records in this log. On disk, the
 file NNN.txnindex of a segment (Kafka's format) lists the transactions whose markers are in this segment;
@@ -81,7 +77,11 @@ cdef class AbortedTransactions:
         return low
 
     cdef list overlapping(self, int64_t from_offset, int64_t upper_offset):
-        """Return [(first offset, producer id)] for a fetch of [from_offset, upper_offset), ordered by first offset."""
+        """Return [(first offset, producer id)] for a fetch of [from_offset, upper_offset), ordered by first offset.
+
+        The first entry to examine has marker_offset >= from_offset. The last one is the first with stable_offset >=
+        upper_offset: every transaction that began below upper_offset had ended by then.
+        """
         cdef Py_ssize_t i = self.first_marker_from(from_offset)
         cdef Py_ssize_t end = min(self._first_stable_from(upper_offset) + 1, self.count)
         found = []

@@ -4,11 +4,10 @@
     BatchFilter      every batch   ─▶ the unchanged batch │ with fewer records │ without records │ nothing
 
 A record is kept unless the map has a newer record of its key. A tombstone (no value) is removed once its delete horizon
-has passed (KIP-534). Compaction sets this horizon when it first reaches the tombstone: it sets attribute bit 6, and
-stores the horizon as the batch's base timestamp. This changes all timestamp deltas of the batch.
+has passed (KIP-534); compaction sets this horizon when it first reaches the tombstone.
 
-Apart from this, kept records are copied byte for byte. Base offset, last offset delta, base timestamp, sequence and
-epochs of a batch do not change, so offsets and producer state are the same before and after.
+Kept records are copied byte for byte, except for timestamp deltas when a horizon is set. Base offset, last offset
+delta, sequence and epochs of a batch do not change, so offsets and producer state are the same before and after.
 
     no record is left          the batch is removed. But if it is the last batch of an active producer, or ends the
                                cleaned range, its header is kept without records
@@ -17,13 +16,8 @@ epochs of a batch do not change, so offsets and producer state are the same befo
     malformed records          the batch is kept whole, because its CRC is right
     wrong CRC                  the filter stops
 
-Batches are processed without the GIL, except in the codecs: a compressed batch goes through the caller's `unpack`, and
-through `pack` if records were removed. Several keys are looked up together, so that the waits for the map's memory
-overlap.
-
-    unpack(codec, packed, base_offset) -> buffer │ None      valid until the next call; None: keep the batch as it is;
-                                                             kept records move to the front of a writable buffer
-    pack(codec, records) -> bytes
+Batches are processed without the GIL, except in the codecs. Several keys are looked up together, so that the waits for
+the map's memory overlap.
 
 Thread rule: a filter and its map belong to one cleaner thread. The segment is pinned only during a call.
 """
@@ -404,6 +398,12 @@ cdef int64_t rebase_records(const BatchHeader* header, int64_t base_timestamp, c
 cdef class BatchFilter:
     """Writes the kept records of a group of segments, batch by batch in order. One thread at a time.
 
+    A compressed batch goes through `unpack`, and through `pack` if records were removed:
+
+        unpack(codec, packed, base_offset) -> buffer, valid until the next call; None: keep the batch as it is. Kept
+                                              records move to the front of a writable buffer
+        pack(codec, records) -> bytes
+
     `producers` maps each active producer id to the offset after its last batch. `aborted` lists the base offsets of the
     batches of aborted transactions, sorted.
     """
@@ -546,7 +546,10 @@ cdef class BatchFilter:
         return 0
 
     cdef int _write_kept(self, const unsigned char* data, const ItemInfo* info, bint horizon) noexcept nogil:
-        """Write an uncompressed batch with the kept records, and with a delete horizon if `horizon`."""
+        """Write an uncompressed batch with the kept records, and with a delete horizon if `horizon`.
+
+        The horizon is the batch's base timestamp, marked by attribute bit 6. So all timestamp deltas change.
+        """
         cdef BatchHeader header
         cdef unsigned char* at
         cdef int64_t size = self.kept.size

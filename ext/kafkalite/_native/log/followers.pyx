@@ -4,15 +4,9 @@
     replicated_end     ─▶ the lowest log end of the leader, the in-sync replicas, and replicas about to join them
     low_watermark      ─▶ the lowest log start of the leader and of the followers that are alive
 
-The controllers decide which replicas are in sync. The leader proposes changes to them (KIP-497). Until they answer, the
-replicas of the old and the new set count, because a member of either may be elected. A replica that has caught up and
-may join counts too, so that the high watermark does not pass it before it has joined.
-
-If fewer replicas are in sync than min.insync.replicas (or than all replicas, if there are fewer), nothing counts as
-replicated.
-
-A restarted follower has a new broker epoch and may have lost records. So only a fetch in the currently registered
-broker epoch can bring it into the in-sync replicas (KIP-903).
+The controllers decide which replicas are in sync; the leader proposes changes to them (KIP-497). Until they answer, the
+replicas of the old and the new set count. A replica that has caught up and may join counts too, so that the high
+watermark does not pass it. With fewer in-sync replicas than min.insync.replicas, nothing counts as replicated.
 
 Source: Partition.maybeIncrementLeaderHW, needsExpandIsr, getOutOfSyncReplicas and Replica.updateFetchStateOrThrow of
 Kafka 4.1. Times are seconds of a monotonic clock.
@@ -274,7 +268,11 @@ cdef class Followers:
         return moved
 
     cdef bint may_join(self, int32_t place, int64_t high_watermark) noexcept nogil:
-        """Return whether to propose a follower as an in-sync replica."""
+        """Return whether to propose a follower as an in-sync replica.
+
+        A restarted follower has a new broker epoch and may have lost records. So only a fetch in the currently
+        registered broker epoch counts (KIP-903).
+        """
         cdef Follower* row = &self.rows[place]
         return (not self.proposing and not row.in_sync and not row.announced
                 and row.end_offset >= high_watermark and row.end_offset >= self.epoch_start
@@ -287,7 +285,7 @@ cdef class Followers:
         return 0
 
     cdef int32_t enough(self) noexcept nogil:
-        """Return how many in-sync replicas are required."""
+        """Return how many in-sync replicas are required: min.insync.replicas, or all replicas if there are fewer."""
         return min(self.min_in_sync, <int32_t>(self.count + 1))
 
     cdef int64_t replicated_end(self, int64_t log_end, double now) noexcept nogil:

@@ -7,9 +7,6 @@ position at or before the result. The batch at position 0 has no entry.
 An index may be a mapped file, which can fail while it is read (see mapped_faults). So callers check `failed` after a
 look-up. If it is true, they discard the result, and the index is rebuilt from the log.
 
-numpy is imported with the first entry, because its import takes longer than the rest of a broker's start. Nothing is
-allocated before.
-
 Saving, loading and rebuilding are in kafkalite.broker.log.index_file and PartitionLog.
 
 Thread rule: appending and taking a view need the GIL; the log's lock orders the writers. Searching a view needs no GIL
@@ -36,7 +33,11 @@ cdef object numpy():
 
 
 cdef class SegmentIndex:
-    """The index of one segment. Entries are appended in order."""
+    """The index of one segment. Entries are appended in order.
+
+    Nothing is allocated before the first entry. numpy is imported with the first entry, because its import takes longer
+    than the rest of a broker's start.
+    """
 
     def __cinit__(self):
         self.writable = True

@@ -54,7 +54,8 @@ cdef int append_records(LogCore log, unsigned char* batch, int64_t size, bint ma
                         const AppendTerms* terms) except -1:
     """Append the batch of one partition of a request; return the outcome, an APPEND_ constant.
 
-    The batch is patched in place. Its bytes must stay alive, and must not be shared, during the call.
+    The batch is patched in place. Its bytes must stay alive, and must not be shared, during the call. Without
+    `may_block`, it waits for nothing except one write to the page cache.
     """
     cdef ItemInfo info
     cdef int outcome

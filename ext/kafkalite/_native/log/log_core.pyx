@@ -1,8 +1,6 @@
-"""Keep a partition's offsets and segments in C for ordinary Produce and Fetch requests, and read records.
+"""Serve appends and reads of a partition's log in C: its offsets, its segments and its lock.
 
 log_append appends. kafkalite.broker.log.partition_log, which owns a core, does everything else.
-
-The offsets are ordered:
 
     log_start <= flushed <= log_end
     log_start <= last_stable <= high_watermark <= log_end
@@ -17,33 +15,16 @@ A log has one of three kinds from its creation on; set_replicated() alone change
                   marker that ends it is at or above high_watermark
     positional    high_watermark is flushed (Kafka 0.7)
 
-An append checks the batch, takes the log's lock, assigns offsets, writes, indexes and publishes. It then releases the
-lock and notifies the listeners. A read takes no lock: it uses the offsets and the immutable tuple of segments, and
-returns a LogSlice, a view of a range of one segment.
+An append runs under the log's lock and then notifies the listeners. A read takes no lock: it returns a LogSlice, which
+is a range of one segment.
 
 Thread rules:
 
-    lock        orders all changes of the log (append, roll, log start, producers, segments). A thread that must wait
-                for it waits without the GIL. The thread that has it may release the GIL during a write. It may take
-                only one more lock, the file cache's, and calls no listener. With may_block=False it waits for nothing
-                except one write to the page cache
-    offsets     offsets and `segments` are stored together while the GIL is held, without a Python call in between. So
-                any thread may read them together
+    lock        orders all changes of the log: append, roll, log start, producers, segments. Its holder may take only
+                one more lock, the file cache's, and calls no listener
+    offsets     offsets and `segments` are stored together under the GIL, so any thread may read them together
     aborted     an aborted transaction is recorded before the last stable offset moves
-    listeners   are called on the thread that moved an offset, with the GIL and without the lock, and must not block
-
-The owner, a PartitionLog, does the steps that may block or need a codec:
-
-    prepare_segment_locked(roll)        makes `active` writable: file, index, recorded epoch, or a roll; None: it failed
-    load_producers_locked()             calls set_producers(); False: it failed
-    check_compressed(...), recode(...)  look into a compressed batch, give it another codec
-    write_failed_locked(errno)          a write failed and was truncated
-    read_failed(segment, errno)         the bytes of a segment cannot be read; any thread, with or without the lock
-    storage_recovered_locked()          a write succeeded again after a full disk
-    flush_due(end_offset)               flush.messages requires a flush; acknowledgements wait for it separately
-
-The packages `serve` and `classic` also call the owner's flush_async, faults_of, check_wrappers, epoch_end,
-verify_blocking and as_batches. Ordinary requests need none of these.
+    listeners   are called with the GIL and without the lock, on the thread that moved an offset. They must not block
 """
 
 cimport cython
@@ -101,7 +82,21 @@ cdef class LogListener:
 
 @cython.final
 cdef class LogCore:
-    """The part of a partition's log that ordinary Produce and Fetch requests need."""
+    """The part of a partition's log that ordinary Produce and Fetch requests need.
+
+    The owner, a PartitionLog, does the steps that may block or need a codec:
+
+        prepare_segment_locked(roll)      make `active` writable: file, index, recorded epoch, roll; None: it failed
+        load_producers_locked()           call set_producers(); False: it failed
+        check_compressed(...), recode(...)    look into a compressed batch, give it another codec
+        write_failed_locked(errno)        a write failed and was truncated
+        read_failed(segment, errno)       a segment cannot be read; any thread, with or without the lock
+        storage_recovered_locked()        a write succeeded again after a full disk
+        flush_due(end_offset)             flush.messages requires a flush; acknowledgements wait for it separately
+
+    The packages `serve` and `classic` also call the owner's flush_async, faults_of, check_wrappers, epoch_end,
+    verify_blocking and as_batches. Ordinary requests need none of these.
+    """
 
     def __cinit__(self):
         self.lock = PyThread_allocate_lock()
@@ -168,7 +163,10 @@ cdef class LogCore:
         return 0
 
     def locked(self):
-        """Return a context manager that holds the log's lock. Inside it, only the file cache's lock may be taken."""
+        """Return a context manager that holds the log's lock. Inside it, only the file cache's lock may be taken.
+
+        A thread waits for the lock without the GIL. The thread that holds it may release the GIL during a write.
+        """
         cdef LockedLog held = LockedLog.__new__(LockedLog)
         held.log = self
         return held

@@ -1,21 +1,14 @@
 """Keep the state of a partition's idempotent and transactional producers, and check their batches as Kafka does.
 
 For each producer id the table has its epoch, its last five batches, the start of its open transaction, and the epoch of
-the coordinator that wrote its last marker. A batch is remembered by its sequence numbers and offsets, so that a
-duplicate gets the original offset. For the whole log it has the open and the aborted transactions. All this derives
-from the log, and is rebuilt from a snapshot and the batches after it.
+the coordinator that wrote its last marker. A duplicate batch gets the original offset. For the whole log the table has
+the open and the aborted transactions. All this derives from the log, and is rebuilt from a snapshot and later batches.
 
 A transaction is open from its first batch to its marker. Sequence numbers continue after a marker of the same epoch
-(KIP-98), and restart at 0 with a newer epoch; every KIP-890 marker has a newer epoch. Sequence numbers run from 0 to
-2^31-1 and wrap to 0.
+(KIP-98), and restart at 0 with a newer epoch; every KIP-890 marker has a newer epoch.
 
-The coordinator admits a transaction once, before its first batch in this log. If a marker arrives between the admission
-and the batch, it revokes the admission. Otherwise a late batch could open a transaction that never ends.
-
-In a replicated log, a new leader may lack a marker. So a transaction is undecided until the high watermark has passed
-its marker (Kafka's ProducerStateManager calls such transactions unreplicated). The table keeps only undecided
-transactions that can determine the last stable offset. If a transaction began after another one and ended before it, it
-is not kept.
+In a replicated log, a transaction is undecided until the high watermark has passed its marker, because a new leader may
+lack the marker. Kafka's ProducerStateManager calls such transactions unreplicated.
 
 Thread rule: a table belongs to one log, and is used only under this log's lock, except for `aborted`.
 """
@@ -167,7 +160,8 @@ cdef class ProducerTable:
         """Check a batch before it is appended.
 
         Returns CHECK_GOOD, CHECK_DUPLICATE with the original batch in `duplicate`, CHECK_ASK if the coordinator must
-        first admit the transaction, or CHECK_REFUSED with an error code. `admitted` is the marker_count when the
+        first admit the transaction, or CHECK_REFUSED with an error code. A marker after the admission revokes it:
+        otherwise a late batch could open a transaction that never ends. `admitted` is the marker_count when the
         transaction was admitted, or NOT_ADMITTED.
         """
         cdef ProducerEntry entry = <ProducerEntry>self.entries.get(info.producer_id)
@@ -376,7 +370,11 @@ cdef class ProducerTable:
         return 0
 
     cdef int put_ended(self, int64_t first_offset, int64_t marker_offset) except -1:
-        """Add an ended transaction, whose marker has the highest offset so far."""
+        """Add an ended transaction, whose marker has the highest offset so far.
+
+        Only undecided transactions that can determine the last stable offset are kept. One that began after another and
+        ended before it is not kept.
+        """
         cdef Py_ssize_t capacity
         cdef EndedTransaction* grown
         while self.ended_end > self.ended_start and self.ended[self.ended_end - 1].first_offset >= first_offset:

@@ -4,14 +4,10 @@
     cut        a new list of segments, the log end and everything derived from it, published in one step
 
 Append: batches are stored unchanged, with their offsets and leader epochs. The leader's checks (sequences, timestamps,
-keys, sizes) are not repeated. Offsets may have gaps, as in a compacted leader, but never decrease. A batch with a
-higher epoch than the fetch ends the append, because its sender has lost leadership since the fetch (KAFKA-18723).
+keys, sizes) are not repeated. Offsets may have gaps, as in a compacted leader, but never decrease.
 
-Cut: a file is never shortened while it is read. A new segment object replaces the one that contains the new end, and
-the old object is deleted as by retention. Readers that have pinned the old object continue in its file; later readers
-use the new one. If the old file is pinned when the cut is published, the kept part is in a new file, copied before.
-Otherwise the file itself is shortened. `cut_count` increases with each cut, so that a thread between two reads of the
-log can detect it.
+Cut: a file is never shortened while it is read. A new segment object replaces the one that contains the new end.
+Readers that have pinned the old object continue in its file; later readers use the new one.
 
 Source: UnifiedLog.appendAsFollower and truncateTo of Kafka.
 
@@ -36,7 +32,11 @@ cdef enum:
 
 cdef void examine(RecordFormat format, const unsigned char* data, int64_t size, int32_t epoch_max,
                   Given* out) noexcept nogil:
-    """Check a leader's batches, up to one that is incomplete or has an epoch above `epoch_max`."""
+    """Check a leader's batches, up to one that is incomplete or has an epoch above `epoch_max`.
+
+    `epoch_max` is the epoch of the fetch. The sender of a batch with a higher epoch has lost leadership since the fetch
+    (KAFKA-18723).
+    """
     cdef ItemInfo info
     cdef int64_t next_offset = -1
     cdef int result
@@ -232,7 +232,9 @@ cdef class Replica:
                     bint anew=False):
         """Publish a truncated or restarted log: its segments, and everything that derives from its end.
 
-        Segments that are not in the new list are deleted. Returns False, without a change, if the segment `unpinned`
+        Segments that are not in the new list are deleted, as by retention. If the old file was pinned, the kept part is
+        in a new file, copied before; otherwise the file itself is shortened. `cut_count` increases, so that a thread
+        between two reads of the log can detect the cut. Returns False, without a change, if the segment `unpinned`
         has a pin. The producers' state is dropped if it extends beyond the new end, or with `anew`, which replaces the
         log by an empty one. The caller holds the log's lock and the flush lock.
         """

@@ -6,9 +6,8 @@ requested; then it processes the batches with the GIL.
 It stops at the given end, or at the first bytes that are not a batch. kafkalite.broker.log.recovery decides what such
 bytes are: an incomplete batch at the end, which is truncated, or damage, which is quarantined.
 
-The CRC does not cover the base offset, so the scan also checks the order. A batch must not begin below the offset after
-the previous batch. If it begins above (a gap, as after compaction), it must not overlap the next batch. From offset
-`contiguous_from` on no gap is allowed, because unflushed batches are never compacted.
+The CRC does not cover the base offset, so the scan also checks the order of the batches. Gaps are allowed only below
+the offset `contiguous_from`, because unflushed batches are never compacted.
 
 A file that becomes unreadable ends the scan with SegmentUnreadable. Its results must then be discarded.
 
@@ -42,7 +41,11 @@ cdef struct Walk:
 
 
 cdef bint fits(RecordFormat format, const unsigned char* map, const Walk* walk, const ItemInfo* info) noexcept nogil:
-    """Return whether a parsed batch is in order with the batches before and after it."""
+    """Return whether a parsed batch is in order with the batches before and after it.
+
+    It must not begin below the offset after the previous batch. If it begins above (a gap, as after compaction), it
+    must not overlap the next batch.
+    """
     cdef ItemInfo following
     cdef int64_t after
     if info.next_offset > walk.offset_limit or info.base_offset < walk.next_offset:

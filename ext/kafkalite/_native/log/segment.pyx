@@ -3,23 +3,20 @@
     0                        verified, flushed ...           size   written    allocated
     |--- whole batches, readable ---------------------------|- zeros -|- blocks ---|- address space of the map ---|
 
-Bytes up to `size` never change while the file exists. While a pin is held, they are neither unmapped nor truncated.
+Bytes up to `size` never change while the file exists. A pin keeps them mapped, and the file whole.
 Writes use `pwrite` at `size`, into blocks that were allocated ahead without growing the file. Reads use a read-only map
 that is larger than the file, so that it need not grow; no reader reads at `size` or above.
 
-Zeros: from ZEROS_FROM bytes on, up to ZEROS_STEP_MAX zeros are written ahead at once, and small batches then overwrite
-them. So the page cache allocates larger pieces, which halves the CPU time for a batch of 10 KB. And fdatasync need not
-write the file system's journal, because the file's size and blocks have not changed. A roll or a clean stop truncates
-the zeros; after an unclean stop, recovery does (kafkalite/broker/log/recovery.py). Classic segments have no zeros,
-because their offsets are file positions.
+Zeros: in larger files, zeros are written ahead, and small batches overwrite them. So the page cache allocates larger
+pieces, and fdatasync need not write the file system's journal. A roll or a clean stop truncates the zeros; after an
+unclean stop, recovery does (kafkalite/broker/log/recovery.py).
 
-Verification: the bytes that an earlier process wrote are not trusted. Their CRC is checked once, before they are first
-served. The unit of this check is a granule, the bytes between two index entries. A damaged granule is quarantined: it
-is listed in `damage`, and its bytes stay unchanged.
+Verification: the CRC of bytes that an earlier process wrote is checked once, before they are first served. The unit of
+this check is a granule, the bytes between two index entries. A damaged granule is quarantined: it is listed in
+`damage`, and its bytes stay unchanged.
 
-Faults: a file that was truncated by another process, or that the disk cannot read, yields zeros and sets a flag (see
-mapped_faults). So call `check_read` or `has_fault` after reading the map. The flag is also set if the file turns out to
-be shorter than what was written. It stays set, and this process never serves the bytes again.
+Faults: a file that another process truncated, or that the disk cannot read, yields zeros and sets a flag for good (see
+mapped_faults). So call `check_read` or `has_fault` after reading the map.
 
 Thread rule: pins, opening and closing, `advance` and the index need the GIL. The GIL is not released between a check
 and the action that depends on it. The log's lock orders the writers. A pinned segment's map and descriptor may be used
@@ -233,7 +230,11 @@ cdef class Segment:
         return 0
 
     cdef int check_read(self) except -1:
-        """Raise SegmentUnreadable if a read of the map got zeros. Call this before the result is used."""
+        """Raise SegmentUnreadable if a read of the map got zeros. Call this before the result is used.
+
+        The flag is also set if the file turns out to be shorter than what was written. This process never serves the
+        segment's bytes again.
+        """
         if self.has_fault():
             raise SegmentUnreadable(EIO, "the file was truncated by another process or is unreadable", self.path)
         return 0
@@ -451,7 +452,12 @@ cdef class Segment:
         return result
 
     cdef int64_t write_zeros(self, int64_t end) noexcept nogil:
-        """Write zeros beyond `end`, into reserved blocks only. Return at least 0, or -errno."""
+        """Write zeros beyond `end`, into reserved blocks only. Return at least 0, or -errno.
+
+        From ZEROS_FROM bytes on, up to ZEROS_STEP_MAX zeros are written at once. The larger pieces of page cache halve
+        the CPU time for a batch of 10 KB. fdatasync skips the journal because the file's size and blocks do not change.
+        Classic segments have no zeros, because their offsets are file positions.
+        """
         cdef int64_t step = ZEROS_STEP_MAX if self.size >= ZEROS_STEP_MAX else ZEROS_STEP_MIN
         cdef int64_t until = min((end + step - 1) & ~(step - 1), self.reserved)
         cdef int64_t result

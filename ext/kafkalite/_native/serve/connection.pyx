@@ -6,16 +6,14 @@
     4  if the request is parked or an earlier response waits, queue the response
     5  send the out buffer at once, and the queued responses from the head, when they are ready
 
-Receiving: a frame that arrives whole is served from the worker's buffer, so an idle connection has no buffer. An
-incomplete frame moves to a buffer of the connection (frame_buffer), into which the rest is received. trim() frees this
-buffer when the connection is idle.
+Receiving: a frame that arrives whole is served from the worker's buffer. An incomplete frame moves to the connection's
+own buffer (frame_buffer), into which the rest is received. An idle connection has no buffer.
 
 TLS: all bytes pass through a TlsSession. Nothing is served before the handshake has ended and the listener has
-authenticated the client. The number of handshakes, their duration and the steps in a loop turn are limited. A failed
-connection is closed after a delay, so that retries cost the client time.
+authenticated the client.
 
 Quotas: before each request, the throttle computes how long to mute the client after the request. During this time the
-connection is not read (KIP-219). Without quotas this costs one comparison per request.
+connection is not read (KIP-219).
 
 Back-pressure: the connection is not read while more than `in_flight_max` responses or `output_bytes_max` bytes are
 queued (answer_queue). In a cluster, a Produce request may also have to wait in the socket until all earlier responses
@@ -158,6 +156,7 @@ cdef class WorkerResources(WorkerParts):
     cdef int begin_handshake(self, Connection connection, bint again=False) except -1:
         """Count a handshake that begins.
 
+        The number of handshakes, their duration and their steps in a loop turn are limited.
         If too many are counted, the oldest handshake of the same address is closed. If there is none, this connection
         is closed, unless it was served before (`again`).
         """
@@ -966,7 +965,7 @@ cdef class Connection:
         return 0
 
     cdef int fail(self, str problem) except -1:
-        """Close a connection after a TLS failure, with a delay."""
+        """Close a connection after a TLS failure, with a delay, so that retries cost the client time."""
         logger.warning("TLS with %s:%d failed: %s", self.client_host, self.client_port, problem)
         if self.io.counters is not None:
             self.io.counters.handshakes_failed += 1

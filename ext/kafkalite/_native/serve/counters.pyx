@@ -4,12 +4,10 @@ The time of a request has up to three parts:
 
     local      from its beginning until the worker has served it
     remote     only of a parked request (with a Timing): from then until its response is ready
-    sending    until the response is sent. A response that was ready at once is sent with the end of the send that took
-               it, and the response to a parked request when its last byte is in the socket
+    sending    until the response is sent
 
-A worker has a RequestCounters only if metrics are enabled or slow requests are reported. Without it, nothing is counted
-and the clock is not read. With it, the clock is read twice per turn: after serving and after sending. A worker that
-polls for fast clients has already read the clock, so that reading is the beginning.
+A worker has a RequestCounters only if metrics are enabled or slow requests are reported. With it, the clock is read
+twice per turn: after serving and after sending.
 
 A run is consecutive requests of one API and version, which are counted and timed together. If slow requests are
 reported, each request is timed individually.
@@ -120,7 +118,10 @@ cdef class RequestCounters:
         return self.suites.setdefault(both, both)
 
     cdef int begin_run(self, const unsigned char* frame) noexcept:
-        """Begin a run for a request of another kind. It was received now, or when the previous run ended."""
+        """Begin a run for a request of another kind. It was received now, or when the previous run ended.
+
+        A worker that polls for fast clients has already read the clock, so that reading is the beginning.
+        """
         cdef uint32_t kind
         memcpy(&kind, frame, 4)
         if self.run.count > 0:
@@ -168,7 +169,7 @@ cdef class RequestCounters:
         return self.sent()
 
     cdef int sent(self) noexcept:
-        """Note that the out buffer was sent, or that its rest was queued."""
+        """Note that the out buffer was sent, or that its rest was queued. All responses in it count as sent now."""
         cdef int64_t now = now_ns()
         cdef int64_t sending
         cdef int32_t i

@@ -18,20 +18,10 @@ A part is the batch of one partition in a request. Its state shows what it waits
 
 A part starts in any state but APPENDING. The request is answered when all its parts are DONE.
 
-The gate is the transaction coordinator, which must admit the first batch of a transaction in a partition. `gate.admit`
-returns:
-
-    0              the batch is appended
-    an error code  the partition gets this error
-    a Deferred     the part is ASKED until the gate answers, and an `Admission` is created
-
-While an Admission exists, later batches of this producer for this log follow it in order (LogCore.admissions); other
-producers' batches do not wait. After the answer, a thread of the I/O pool appends the first batch, and then those that
-follow it. If a thread of the pool finds that a part needs the gate, the part waits in the same way, so the thread is
-not blocked.
-
-The first batch may have to be queued again, for example to create a file. Later batches of the producer that are
-already on the pool then detect that the first one is not appended, and follow it. So no batch overtakes another.
+The gate is the transaction coordinator, which must admit the first batch of a transaction in a partition. Until it
+answers, an `Admission` exists, and later batches of the same producer for this log follow it in order. So no batch
+overtakes another. Other producers' batches do not wait. After the answer, the I/O pool appends the first batch and then
+those that follow it.
 
 Thread rule: one thread at a time owns a part; its state shows which. States and counters change under the GIL.
 """
@@ -71,7 +61,11 @@ cpdef bint may_follow(int before, int after) noexcept nogil:
 
 @cython.final
 cdef class Admission:
-    """A producer's transaction that waits for the gate. Its `len()` is the number of batches that follow."""
+    """A producer's transaction that waits for the gate. Its `len()` is the number of batches that follow.
+
+    The first batch may have to be queued again, for example to create a file. Later batches of the producer that are
+    already on the pool then detect that the first one is not appended, and follow it.
+    """
 
     def __len__(self):
         return len(self.followers)
@@ -123,7 +117,11 @@ cdef Admission begin_admission(LogCore log, int64_t producer_id, object answer):
 
 @cython.final
 cdef class AdmissionRequest:
-    """Calls the gate for one request."""
+    """Calls the gate for one request.
+
+    `gate.admit` returns 0 to append the batch, an error code to refuse it, or a Deferred. With a Deferred, the part is
+    ASKED until the gate answers. A thread of the I/O pool that needs the gate does not block either.
+    """
 
     cdef Admission send(self, LogCore log, int64_t producer_id, int16_t producer_epoch, AdmissionResult* out):
         """Ask the gate whether a transaction may begin in a log. The answer is in `out`, or comes later in the returned

@@ -12,11 +12,9 @@ An incremental fetch (KIP-227, see fetch_session.pyx) is evaluated over all part
 arrived. Its response contains only the partitions that have changed.
 
 A read_committed fetch reads up to the last stable offset, and its response lists the aborted transactions in its range.
-The last stable offset requires the log's producer state, which is therefore loaded before the first response.
 
-In a cluster, a consumer of version 11 or later may read a partition that this broker follows, up to the high watermark
-known here. If a consumer sends its rack, the leader may direct it to a follower in that rack (KIP-392). Since version
-16, the response names the leader of a partition that is led elsewhere.
+In a cluster, a consumer may read from a follower, up to the high watermark known there. The leader may direct a
+consumer to a follower in the consumer's rack (KIP-392).
 
 kafkalite/broker/handlers/table.py determines the supported versions; the constants below are the versions that
 introduced a field.
@@ -508,12 +506,12 @@ cdef class FetchPlan(FetchParts):
         return FETCH_READY
 
     cdef bint may_read_copy(self, LogCore log) noexcept:
-        """Return whether this client, a consumer, may read a log of which this broker is a follower."""
+        """Return whether a consumer may read a log of which this broker is a follower, which needs version 11."""
         return (self.replica_id < 0 and self.version >= RACKS_FROM and not log.led and not log.deleted
                 and len(log.segments) > 0)
 
     cdef int note_leader(self, FetchPart* part, LogCore log) noexcept:
-        """Name the current leader in a part that was refused because another broker leads."""
+        """Name the current leader in a part that was refused because another broker leads. Since version 16."""
         if self.server.leaders is None or self.version < FETCH_LEADERS_FROM:
             return 0
         if part.error == NOT_LEADER_OR_FOLLOWER or part.error == FENCED_LEADER_EPOCH:

@@ -6,22 +6,16 @@ Requests and responses then contain only changes. The session id and epoch in a 
     (n, -1)  full, close n               (n, 0)  full, close n and open another
     (n, e)   incremental: topics are added or changed, forgotten ones removed; e is 1 first and rises by one
 
-A session orders its partitions: one that returned records moves to the end, so that it does not starve the others. For
-each partition it keeps the high watermark and log start of the client's last response. The next response contains the
-partition only if one of these has changed, or if it has records, an error or a diverging epoch.
+For each partition, a session keeps the high watermark and log start of the client's last response. The next response
+contains a partition only if one of these has changed, or if it has records, an error or a diverging epoch. A partition
+that returned records moves to the end of the order, so that it does not starve the others.
 
-A session belongs to a principal and a listener. To other clients it does not exist, even with the right id and epoch.
-Its client may continue it over another connection, which another worker serves. So a request does not work in the
-session itself: on arrival it copies the partitions (`advance`), and with its response it writes the result back
-(`settle`), if no later request was accepted meanwhile. A request that is served in turns does the same in steps. Each
-step fails if a later request was accepted.
+A session belongs to a principal and a listener; to other clients it does not exist. The client may continue it over
+another connection, on another worker. So each request works on a copy: `advance` copies the partitions, and `settle`
+writes the result back if no later request was accepted meanwhile.
 
-Limits: the number of sessions, their partitions in total, and the length of topic names. As in Kafka, a new session
-evicts the least recently used session if that was idle for `eviction_ms`. Otherwise it evicts the smallest session that
-is smaller than the new one and older than `eviction_ms`. If there is none, the new session is declined. Consumers'
-sessions are evicted before followers', regardless of size and age. The last tenth of both limits is for clients with
-few sessions or partitions (`kafkalite.broker.limits.shares`), and for followers. A session is charged to its client's
-memory, and declined if that is used up.
+Limits: the number of sessions, their partitions in total, the length of topic names, and the client's memory. A new
+session may evict an idle or a smaller session, as in Kafka; otherwise it is declined.
 
 Thread rule: one lock for all sessions, held at most for a copy, and never while a log is read. No other lock is taken
 under it. Fetches without a session do not take it.
@@ -263,7 +257,11 @@ cdef class FetchSession:
 
 @cython.final
 cdef class FetchSessionCache:
-    """The fetch sessions of a broker. Any thread."""
+    """The fetch sessions of a broker. Any thread.
+
+    A request that is served in turns does `advance` and `settle` in steps. Each step fails if a later request was
+    accepted.
+    """
 
     def __cinit__(self, *, int slots_max, int partitions_max, int64_t eviction_ms, MemoryCeiling memory=None):
         """Create an empty cache. `memory` is the limit to which sessions are charged."""
@@ -528,7 +526,11 @@ cdef class FetchSessionCache:
         return 0
 
     cdef int32_t partitions_for(self, object holder, int32_t size, bint privileged) except -1:
-        """Return the limit on partitions for a client that would add `size` more."""
+        """Return the limit on partitions for a client that would add `size` more.
+
+        The last tenth is for followers, and for clients with few partitions (`kafkalite.broker.limits.shares`). The
+        limit on sessions has the same reserve.
+        """
         return self.partitions_max if privileged else self.partition_shares.limit_for(holder, self.partitions_max, size)
 
     cdef int enlist(self, FetchSession session, double now) except -1:
@@ -577,7 +579,12 @@ cdef class FetchSessionCache:
         return True
 
     cdef FetchSession evictable(self, int32_t size, bint privileged, double now):
-        """Return the session that a new one of `size` partitions may evict, or None."""
+        """Return the session that a new one of `size` partitions may evict, or None.
+
+        As in Kafka, this is the least recently used session, if it was idle for `eviction_ms`. Otherwise it is the
+        smallest session that is smaller than the new one and older than `eviction_ms`. Consumers' sessions are evicted
+        before followers', regardless of size and age.
+        """
         cdef FetchSession session = self.oldest
         cdef FetchSession least = None
         if session is not None and now - session.used_at > self.eviction_s:

@@ -13,9 +13,6 @@ for a new one. These are the dynamic thresholds by which network switches share 
 
 Charges that cannot wait are always accepted. The holder's connections are then not read until it holds less.
 
-Counts are C integers in two structures, which are freed with their last reference. References to them are C pointers:
-the cycle collector might clear a Python reference before the object that ends a charge.
-
 Thread rule: counts change under the GIL, on any thread. `lock` guards only the table of holders.
 """
 
@@ -115,7 +112,11 @@ cdef class HolderMemory:
 
 @cython.final
 cdef class Charge:
-    """Bytes charged to a client. It refers only to C memory, so it is never part of a cycle."""
+    """Bytes charged to a client.
+
+    It refers only to C structures, which are freed with their last reference. The cycle collector might clear a Python
+    reference before the object that ends the charge.
+    """
 
     def __dealloc__(self):
         if self.holding != NULL:

@@ -10,9 +10,8 @@ Otherwise the request becomes a PendingProduce, which another thread completes:
 
 deferred_produce.pyx implements these waits and their order; this module appends and writes responses.
 
-Since version 10, the response names the leader of a partition that is led elsewhere. This happens only in a cluster,
-and a separate function writes such responses. kafkalite/broker/handlers/table.py determines the supported versions; the
-constants below are the versions that introduced a field.
+kafkalite/broker/handlers/table.py determines the supported versions; the constants below are the versions that
+introduced a field. Since version 10, the response names the leader of a partition that is led elsewhere.
 
 Thread rule: a ProduceServer belongs to one worker.
 """

@@ -10,9 +10,6 @@ repays the debt; in Kafka it is (rate - quota) / quota x window.
 Unlike Kafka's samples, the bucket is never reset. So a client that always wants more gets its rate steadily, and not in
 one burst per window. A new client begins with the tokens of one sample, so a new client id gains nothing.
 
-`change` replaces the quotas and raises the epoch. Meters stay, and a debt is repaid at the new rate. There are at most
-METERS_MAX meters: idle ones are removed first, then new owners share one.
-
 Thread rule: any worker, with the GIL.
 """
 
@@ -99,7 +96,10 @@ cdef class ClientQuota:
 
 @cython.final
 cdef class QuotaControl:
-    """The native side of a broker's quotas."""
+    """The native side of a broker's quotas.
+
+    There are at most METERS_MAX meters: idle ones are removed first, then new owners share one.
+    """
 
     def __init__(self, bounds, *, double window_s, int samples, double mutation_window_s, int mutation_samples):
         self.bounds = bounds
@@ -111,7 +111,7 @@ cdef class QuotaControl:
         self.mutation_burst_s = mutation_samples * mutation_window_s
 
     def change(self, bounds):
-        """Replace the quotas. Any thread."""
+        """Replace the quotas and raise the epoch. Meters stay, and a debt is repaid at the new rate. Any thread."""
         self.bounds = bounds
         self.clients = {}
         self.epoch += 1

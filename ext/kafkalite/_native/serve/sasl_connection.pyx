@@ -4,9 +4,8 @@ While `io.now <= open_until`, a frame is served as on any listener. Otherwise a 
 responds, pauses the connection (hold), fails the client or opens the connection. So an authenticated client costs one
 comparison per request. Listeners without SASL use the base class.
 
-Before authentication, a frame has at most `receive_size_max` bytes, and the bytes of all such connections of a worker
-are limited. The last tenth of this limit is for addresses with few bytes. If a connection exceeds the limit, the oldest
-other connection of its address is closed. If there is none, the connection itself is closed.
+Before authentication, the size of a frame is limited to `receive_size_max` bytes. The bytes of all such connections of
+a worker are limited together.
 
 A long step, such as a hash or a token verification, runs on another thread: `hold` pauses the connection, and `go_on`
 resumes it. A failed client gets its response, and the connection is closed, after
@@ -167,6 +166,7 @@ cdef class SaslConnection(Connection):
     cdef bint may_keep(self, Py_ssize_t size) except -1:
         """Return whether it may buffer `size` bytes before authentication.
 
+        The last tenth of the worker's limit is for addresses with few bytes.
         Older connections of its address are closed to make room. If no other connection has bytes, it always may,
         because its frame has a limit.
         """

@@ -6,11 +6,7 @@
 libssl does not use the socket. It reads and writes through a BIO whose two ends are buffers of the connection's worker,
 so each byte is copied once per side.
 
-Receiving: libssl keeps at most one incomplete record (TLS_HELD_MAX bytes), and plaintext is never longer than its
-ciphertext. So a caller that has room for n bytes of plaintext receives at most n - TLS_HELD_MAX bytes. Then libssl
-keeps no complete data, of which the selector would not know.
-
-Sending: encrypted bytes that the socket does not accept stay in the session, at most one piece.
+Encrypted bytes that the socket does not accept stay in the session, at most one piece.
 
 Limits protect against hostile peers: on the bytes and messages of a handshake, on bytes without data in a row (key
 updates, empty records), and on the bytes kept for a peer that does not read.
@@ -249,6 +245,10 @@ cdef class TlsSession:
 
     cdef Py_ssize_t open(self, Py_ssize_t size, unsigned char* target, Py_ssize_t room) except -1:
         """Decrypt `size` bytes of `buffers.sealed` into `target`; return how many bytes this gave.
+
+        libssl keeps at most one incomplete record (TLS_HELD_MAX bytes), and plaintext is never longer than its
+        ciphertext. So a caller with room for n bytes receives at most n - TLS_HELD_MAX bytes. Then libssl keeps no
+        complete data, of which the selector would not know.
 
         Afterwards `link.out` contains libssl's own messages (of a handshake, or an alert), which push() sends. `ended`
         is set if no more data can come.

@@ -1,9 +1,7 @@
 """Decode and encode Kafka protocol messages, by programs that are compiled from the messages' field tables.
 
-A `Program` belongs to one message class and one version; its first use compiles it. It has two flat arrays: `structs`
-has an entry per struct of the message, and `ops` an entry per field with the field's place in the Python object. So
-decoding a field costs an allocation and a store, and encoding costs a load. No attribute is looked up by name, and no
-constructor runs.
+A `Program` belongs to one message class and one version; its first use compiles it. Decoding a field costs an
+allocation and a store, and encoding costs a load: no attribute is looked up by name.
 
 The bytes are untrusted:
 
@@ -16,12 +14,10 @@ The bytes are untrusted:
     unknown tags   skipped
 
 A field that a version lacks gets the schema's default when decoding, and is dropped when encoding. A tagged field that
-equals its default is not written, because old versions of librdkafka cannot skip tags. A nullable struct begins with a
-byte that is negative for null; in a tag it is 0 for null. Kafka does the same.
+equals its default is not written, because old versions of librdkafka cannot skip tags.
 
-Long messages must not keep the GIL: a million items take a second. So the function `pace` is called after every
-PACE_ITEMS items, and lets other threads run. It may raise, which ends the call. `release` frees a message with the same
-pauses.
+Long messages must not keep the GIL. So the function `pace` is called after every PACE_ITEMS items, and lets other
+threads run. It may raise, which ends the call.
 
 Thread rule: a Program is immutable, and a call keeps its state on the stack. The GIL is held, except while a large
 message is copied and inside `pace`.
@@ -186,7 +182,12 @@ class EncodeError(CodecError):
 @cython.final
 @cython.no_gc_clear
 cdef class Program:
-    """Decodes and encodes one message class in one version. kafkalite.wire.protocol builds each program once."""
+    """Decodes and encodes one message class in one version. kafkalite.wire.protocol builds each program once.
+
+    `structs` has an entry per struct of the message, and `ops` an entry per field with the field's place in the Python
+    object. No constructor runs. A nullable struct begins with a byte that is negative for null; in a tag it is 0 for
+    null, as in Kafka.
+    """
 
     def __cinit__(self, message, int version, bint flexible, dict namespace, bint strict=False):
         """Compile a program. `namespace` is the `vars()` of the message's module, in which field tables name
@@ -333,7 +334,10 @@ cdef class Program:
             f"{self.message.__name__} v{self.version}{field}: {reason} (at byte {position})", position)
 
     cdef int pause(self, Reader* r) except -1:
-        """Raise DecodeError if the message has too many objects, otherwise call `pace`."""
+        """Raise DecodeError if the message has too many objects, otherwise call `pace`.
+
+        A million items take a second.
+        """
         if r.objects_left < 0:
             r.cursor.status = LIMIT
             raise self.fail(r, NULL)
