@@ -9,8 +9,7 @@ In a source topic, records are handled in offset order: each record waits for th
 each record has its due time, so records finish out of order. With order by key, the records of a key form a chain, and
 only the first may run. The offset to commit is that of the first record that is not done.
 
-After an unclean shutdown, the ledger notes records as "in hand" before the handler gets them. If the process ends
-again, the noted records are suspects (see kafkalite.failures.session).
+After an unclean shutdown, records that the handler may have had are suspects (see `Session._doubt`).
 
 Thread rule: one thread at a time.
 """

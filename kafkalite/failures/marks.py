@@ -6,8 +6,7 @@ Marks are written only after an unclean shutdown. A transaction first notes all 
 then name the records that the handler is about to get: one record each at first, up to SPAN_MAX later if handling is
 fast. After a crash, the last mark shows which records to suspect.
 
-Marks are written outside of transactions, with acks=1. If a mark cannot be written, its record is handled all the same.
-If the process then crashes, the next process handles all records of the batch one at a time.
+Marks are written outside of transactions, with acks=1.
 
 Thread rule: `write` may be called from any thread.
 """
@@ -48,7 +47,10 @@ class Marks:
         self._missed = 0
 
     def write(self, key: str, row: Row) -> None:
-        """Write one mark and wait for its acknowledgement. A failure is logged."""
+        """Write one mark and wait for its acknowledgement. A failure is logged, and the record is handled all the same.
+
+        If the process then crashes, the next process handles all records of the batch one at a time.
+        """
         with self._lock:
             if self._missed >= MISSED_MAX:
                 return

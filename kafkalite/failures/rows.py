@@ -13,9 +13,6 @@ A record's row has one of these states:
     dead, unreadable                      the dead letter of the record can be redriven or resolved
     resolved, ignored, skipped, lost      the group has given up the record
 
-After an unclean shutdown, a record is "trying" before the handler gets it. If the record then ends two processes, it
-becomes a dead letter.
-
 A recreated topic has another topic id. The rows of the old topic are ignored.
 
 Thread rule: functions are pure, and values are immutable.

@@ -18,10 +18,6 @@ Invariants, even if the process dies between two actions:
  3. A letter in a retry partition is handled only while the ledger lists its id. Outdated letters are skipped.
  4. If a record repeatedly ends the process, only this record becomes a dead letter, never its neighbors.
 
-Invariant 4 needs three steps. After an unclean shutdown, the ledger notes records as "in hand" before they are handled,
-in growing batches. A mark names the record of the batch that the handler has. If the process ends again, the marked
-record is handled alone. Without a mark, all records of the batch are handled one at a time.
-
 Thread rule: one thread at a time.
 """
 
@@ -288,7 +284,9 @@ class Session:
         """Find the records that may have crashed the partition's previous owner.
 
         They are the records that the previous owner can have reached. In a retry partition they must also have been
-        due. If a mark names one record of a batch, the handler had only that record.
+        due. After an unclean shutdown, the ledger notes records as "in hand" before they are handled, in growing
+        batches. If a mark names one record of a batch, the handler had only that record, which is handled alone next.
+        Without a mark, all records of the batch are handled one at a time.
         """
         lane.marked = hand is not None
         if lane.is_retry:

@@ -4,9 +4,8 @@
     TaskWorkers     a task of the event loop handles a run
     results         Finished for each record, then RunEnded; at the end of a run, the bell wakes the runner
 
-A thread handles the records of a run one after the other. A task does the same if the policy keeps the offset order. In
-other policies, a task handles up to `count` records at a time. With order by key, records of the same key never
-overlap.
+A thread handles the records of a run in order. A task does the same if the policy keeps the offset order. In other
+policies, a task handles up to `count` records at a time.
 
 Thread rule: the methods belong to the runner's thread, except `cancel`. The runner's thread reads `since` and `failure`
 while handlers run.

@@ -3,8 +3,7 @@
 The event loop of aiokafka runs in a separate thread, so that aiokafka sends heartbeats while handlers run.
 
 Each source partition has its own transactional id. The member that gets the partition initializes the id, which fences
-the previous owner. This is needed because aiokafka commits a transaction's offsets with the group id alone. Without a
-member id and generation, brokers cannot reject the commit of a replaced member.
+the previous owner.
 
 Thread rule: methods belong to the runner's thread, except `transact` and `write`. Callbacks of aiokafka reach that
 thread through a queue. Producers belong to the event loop.
@@ -120,7 +119,11 @@ class AioPort(Listening):
         self._claims = True
 
     def assigned(self, partitions: Any) -> None:
-        """Initialize each partition's transactional id before its position is read."""
+        """Initialize each partition's transactional id before its position is read.
+
+        aiokafka commits a transaction's offsets with the group id alone. Without a member id and generation, brokers
+        cannot reject the commit of a replaced member. So the transactional id has to fence the member.
+        """
         for one in sorted(partitions) if self._claims else ():
             self._do(self._producer(TopicPartition(one.topic, one.partition)))
         super().assigned(partitions)
