@@ -10,13 +10,12 @@ assignment depends only on its input, because any member may become leader.
 
 The sticky strategy has three steps:
 
- 1. Members keep the partitions that they own. If two members claim a partition, the claim of the later generation wins.
-    If the generations are equal, neither member keeps the partition.
+ 1. Members keep the partitions that they own.
  2. Each free partition goes to the subscribed member that has the fewest partitions.
- 3. While a member has at least two partitions more than another, it gives one partition to the other. If the two
-    subscribe to different topics, the partition can go through other members.
+ 3. While a member has at least two partitions more than another, it gives one partition to the other, directly or
+    through other members.
 
-The result is the most even assignment possible. Step 3 ends because each move lowers the sum of the squared counts.
+The result is the most even assignment possible.
 
 Thread rule: functions are pure.
 """
@@ -126,6 +125,9 @@ class Claim(NamedTuple):
 def previous_owners(partition_counts: Mapping[str, int], members: Members) -> dict[TopicPartition, str]:
     """Return each partition's previous owner. Deleted partitions, and partitions no longer subscribed to, are
     left out.
+
+    If two members claim a partition, the claim of the later generation wins. If the generations are equal, the
+    partition has no previous owner.
     """
     claims: dict[TopicPartition, Claim] = {}
     for member, subscription in members.items():
@@ -178,7 +180,11 @@ class Balance:
         self.give(key, taker)
 
     def improve(self, start: str) -> bool:
-        """Move a partition from `start` along the shortest path to a member that has at least two fewer partitions."""
+        """Move a partition from `start` along the shortest path to a member that has at least two fewer partitions.
+
+        The path goes through other members if the two members subscribe to different topics. Repeated calls end,
+        because each move lowers the sum of the squared counts.
+        """
         came_from: dict[str, tuple[str, str]] = {}
         seen = {start}
         queue = deque([start])

@@ -7,9 +7,8 @@
     any ─▶ FAILED                        a retry cannot help: FENCED_INSTANCE_ID, INCONSISTENT_GROUP_PROTOCOL, ...
 
 The owner of the thread is the GroupReader. Only the owner revokes and adds partitions. The thread reports REBALANCING,
-LOST or a new assignment, and waits until the owner has revoked partitions, run the callbacks and called `join`. While
-the thread waits, it continues to send heartbeats, so that the group waits for this member. If the owner does not poll
-within `max_poll_interval_s`, the thread leaves the group.
+LOST or a new assignment, and waits for the owner to call `join`. Meanwhile it continues to send heartbeats. If the
+owner does not poll within `max_poll_interval_s`, the thread leaves the group.
 
 If this member is the group leader, the thread assigns partitions with the assignor that the group chose. It also checks
 every `topics_age_max_s` whether topics have changed.

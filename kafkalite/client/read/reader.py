@@ -10,16 +10,13 @@ retries after leader changes and lost connections. It raises OffsetOutOfRange un
 
 Seek, pause and drop do not wait for fetches in flight. If the offset of a partition has changed since the fetch was
 sent, the response for this partition is ignored. Records that arrive for a paused partition are kept until the
-partition is resumed. The resumed partition joins the next fetch from its leader. So that it does not wait long, fetches
-wait only briefly at the broker while any partition is paused.
+partition is resumed.
 
-If a partition fails, the other partitions of the response are handed out, and the next poll raises the error once. The
-partition stays at the failed offset. If the caller does not seek past it, the error is raised again.
+A failing partition does not delay the others: their records are returned first, and the next poll raises the error.
 
-A log has diverged if it was truncated or restored, so that it has other records below the position. `find_divergences`
-checks the positions at the first response on a new connection, after a failure, and at OffsetOutOfRange. In a diverged
-log, reading continues with a warning at the offset where the log diverges. If that offset is unknown, `reset` decides.
-Without `reset`, LogTruncated is raised (KIP-320; org.apache.kafka.clients.consumer.LogTruncationException).
+A log has diverged if it was truncated or restored, so that it has other records below the position. In a diverged log,
+reading continues with a warning at the offset where the log diverges. If that offset is unknown, `reset` decides, or
+LogTruncated is raised (KIP-320; org.apache.kafka.clients.consumer.LogTruncationException).
 
 Thread rule: one thread at a time, that of the Client. Chunks belong to the caller.
 """
@@ -323,7 +320,9 @@ class Reader:
     def poll(self, timeout_s: float | None = None, *, wake: Wakeup | None = None) -> list[Chunk]:
         """Wait for a response from at least one leader; return its records, possibly none.
 
-        Returns after `timeout_s` at the latest, or when `wake` is signalled. The method `answers` needs less memory.
+        Returns after `timeout_s` at the latest, or when `wake` is signalled. The method `answers` needs less memory. An
+        error of a partition is raised once; the partition stays at the failed offset. If the caller does not seek past
+        it, the error is raised again.
         """
         return list(self.answers(timeout_s, wake))
 
@@ -566,7 +565,10 @@ class Reader:
     # --- diverged logs ------------------------------------------------------------------------------------------------
 
     def _look_back(self, connection: Connection, wanted: dict[TopicPartition, ReadPosition], answer: Any) -> None:
-        """Find diverged logs. Remove their partitions from `wanted`, and also partitions that cannot be checked now."""
+        """Find diverged logs. Remove their partitions from `wanted`, and also partitions that cannot be checked now.
+
+        Positions are checked at the first response on a new connection, after a failure, and at OffsetOutOfRange.
+        """
         out_of_range = {
             TopicPartition(topic.topic, row.partition_index)
             for topic in answer.responses

@@ -10,12 +10,7 @@ With acks=all the producer is idempotent (KIP-98): each batch carries producer i
 twice is stored once, and the order is kept after failures. Without idempotence, a batch may be stored twice after a
 connection failure, or out of order if several requests are in flight.
 
-After a batch has failed, the broker rejects the partition's following batches, because their sequence numbers leave a
-gap (OUT_OF_ORDER_SEQUENCE_NUMBER). So the producer first collects all responses of that leader. Then it sends the
-remaining batches again.
-
-With acks=0 the only visible failure is a lost connection. A broker may drop unread requests when the connection closes.
-So `flush` sends one more request after the batches and waits for its response.
+After a failure, the producer collects all responses of that leader before it sends the remaining batches again.
 
 With a `transactional_id`, every batch is part of a transaction (`kafkalite.client.write.transactions`):
 
@@ -537,7 +532,11 @@ class Producer:
         self._refused(connection, batch, code, message)
 
     def _refused(self, connection: Connection, batch: Batch, code: int, message: str | None) -> None:
-        """Handle a batch's error. First collect the responses of later batches, so that no retry overtakes them."""
+        """Handle a batch's error. First collect the responses of later batches, so that no retry overtakes them.
+
+        The broker rejects these later batches of the partition, because their sequence numbers leave a gap
+        (OUT_OF_ORDER_SEQUENCE_NUMBER).
+        """
         again = [batch]
         failed = {batch.partition}
         others = self._in_flight.pop(connection)

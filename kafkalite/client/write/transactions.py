@@ -15,10 +15,8 @@ There are three kinds of errors:
     fatal        the producer is finished: a newer producer uses the transactional id (ProducerFenced), or the broker
                  has expired the id
 
-The transaction protocol has two versions. In version 1, the producer adds each partition and group at the coordinator,
-and keeps its epoch. If the producer has lost batches, it requests a new epoch (KIP-360). In version 2 (the cluster's
-transaction.version is 2, KIP-890), the brokers add partitions and groups. Each transaction ends with a new epoch, so
-that late requests cannot enter the next transaction.
+The protocol has two versions. In version 1, the producer adds each partition and group at the coordinator. In version 2
+(KIP-890), the brokers add them, and each transaction ends with a new epoch.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -319,7 +317,10 @@ class ProducerTransactions:
         return (self.producer_id, self.epoch) != before
 
     def renew(self) -> None:
-        """Request a new epoch, so that brokers reject batches of the old epoch that arrive late."""
+        """Request a new epoch after lost batches (KIP-360), so that brokers reject late batches of the old epoch.
+
+        In version 2, each transaction ends with a new epoch for the same reason.
+        """
         self._ask_for_epoch(recovering=True)
 
     # --- asking -------------------------------------------------------------------------------------------------------
