@@ -8,8 +8,8 @@ While the source is unreachable, the mirror retries with increasing delays, and 
 already copied.
 
 The settings are in a properties file, together with the source client's settings. They have MirrorMaker 2's names where
-MirrorMaker 2 has such a setting. If the broker's listeners require authentication, settings that begin with `target.`
-configure the client that writes to this broker.
+MirrorMaker 2 has such a setting. Settings that begin with `target.` configure the client that writes to this broker,
+for listeners that require authentication.
 
 A broker without a mirror does not import this module.
 

@@ -9,9 +9,8 @@
 If group offsets are copied, each transaction also contains the target offsets of the records. Offsets in the target
 differ from those in the source, because transaction markers occupy offsets.
 
-If a mirror is killed, the next mirror with the same name initializes the transactional id. The coordinator then aborts
-the open transaction. The new mirror reads the progress and continues there, so read_committed consumers see every
-record once.
+If a mirror is killed, the next mirror with the same name aborts the open transaction, reads the progress and continues
+there. So read_committed consumers see every record once.
 
 The source is read with read_committed. Aborted records and markers are not copied, and transactions of the source are
 not preserved.

@@ -1,8 +1,8 @@
 """Map source offsets to target offsets, so that consumer groups can continue in the target.
 
-A mirror keeps the order of records but not their offsets, because source and target have gaps at different offsets.
-Gaps come from transaction markers and aborted records, and in the source also from compaction. The map consists of
-runs. A run is a sequence of records whose offsets are consecutive in the source and in the target:
+A mirror keeps the order of records but not their offsets: transaction markers and aborted records leave gaps on both
+sides, and compaction leaves gaps in the source. The map consists of runs. A run is a sequence of records whose offsets
+are consecutive in the source and in the target:
 
     source   0 1 2 3 M 5 6 7 . . 10 11          M a transaction marker, . compacted away
     target   0 1 2 3   4 5 6 M    8  9          runs (source, target, count): (0, 0, 4)  (5, 4, 3)  (10, 8, 2)
@@ -10,19 +10,17 @@ runs. A run is a sequence of records whose offsets are consecutive in the source
     translate(6) = 5     translate(4) = 4, the next record     translate(12) = 10, the end
 
 Runs are stored in spans. A span contains all runs of a range of source offsets that was copied without a hole. A hole
-arises while a mirror runs without recording offsets. When a span gets old, its runs are dropped.
+arises while a mirror runs without recording offsets. An old span has no runs any more.
 
-A translated offset is never beyond what the group has read: an offset in an old span becomes the beginning of the span,
-and an offset in a hole becomes the beginning of the hole. Offsets before the first span cannot be translated.
+A translated offset is never beyond what the group has read.
 
     topic    kafkalite.mirror-offsets.NAME, one partition, cleanup.policy=compact
     key      ["source cluster id", "topic", partition, first source offset of the span]      JSON
     value    {"next": end in the source, "target": first offset in the target, "end": end in the target,
               "ids": [topic id in the source, in the target], "runs": [gap, gap, count, …] or null}
 
-The two gaps of a run are the gap before it in the source and the gap before it in the target. A span is written in the
-transactions that it describes; the last span is rewritten with each transaction until it is full. This is version 1 of
-the format; a reader ignores unknown fields.
+The two gaps of a run are the gaps before it in the source and in the target. A span is written in the transactions that
+it describes. This is version 1 of the format; a reader ignores unknown fields.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -151,7 +149,8 @@ class PartitionOffsets:
     def translate(self, offset: int) -> int | None:
         """Translate a source offset to the target offset of the first copied record at or after it.
 
-        In an old span without runs, the result is the span's beginning. Returns None before the first span.
+        In an old span without runs, the result is the span's beginning. In a hole, it is the beginning of the hole.
+        Returns None before the first span.
         """
         at = bisect_right(self.spans, offset, key=lambda span: span.first) - 1
         if at < 0:
@@ -286,6 +285,8 @@ class OffsetMap:
 
     def write(self, producer: Producer, reached: Mapping[TopicPartition, int]) -> None:
         """Write the offsets of the open transaction's records, after all its batches were acknowledged.
+
+        The last span is rewritten with each transaction until it is full.
 
         Raises OffsetUnknown if a batch's offset is unknown; then the transaction must be repeated.
         """

@@ -11,9 +11,8 @@
 Records and progress become visible together. So a mirror that was killed continues where its last transaction ended.
 Progress is not stored as the offsets of a group, because these expire when a mirror is stopped for a week.
 
-A partition's row is written before its first record is copied. This protects two mirrors in opposite directions: each
-mirror finds in its source the rows of the other, and sees which topics the other copies. If both start at the same
-time, at least one of them sees the other's rows (kafkalite.mirror.upstream).
+A partition's row is written before its first record is copied, so that two mirrors in opposite directions detect each
+other (kafkalite.mirror.upstream).
 
 This is version 1 of the format; a reader ignores unknown fields.
 
