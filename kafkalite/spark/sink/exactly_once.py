@@ -9,13 +9,12 @@
 A task's rows and its marker are in one transaction, so a repeated batch is not duplicated. The marker contains the
 batch, the number of tasks, the number of rows and a checksum (kafkalite.spark.sink.markers).
 
-When a repeated task initializes its transactional id, the coordinator ends the open transactions of all earlier
-attempts and drivers. If an earlier attempt has committed, the task finds its marker and writes nothing. Otherwise that
-attempt can never commit.
+A repeated task initializes its transactional id, which ends the open transactions of all earlier attempts and drivers.
+If an earlier attempt has committed, the task finds its marker and writes nothing. Otherwise that attempt can never
+commit.
 
-If only some tasks of a batch were committed, the repeated batch must have the same tasks with the same rows. This is
-checked before anything is committed: tasks compare rows and checksum, and the driver compares the number of tasks. A
-difference fails the query, without duplicates.
+If only some tasks of a batch were committed, the repeated batch must have the same tasks with the same rows. Otherwise
+the query fails, without duplicates.
 
 A read_committed consumer sees each task's rows completely or not at all. The tasks of a batch appear one after the
 other.
@@ -93,6 +92,8 @@ def prepare(options: SinkOptions, task: WriteTask, batches: Iterator[Any]) -> Ta
 
 def tasks_before(options: SinkOptions, task: WriteTask, found: Mapping[int, Marker]) -> int | None:
     """Return the batch's number of tasks if part of the batch was committed before, else None.
+
+    The driver compares this number before anything is committed; the tasks compare rows and checksum.
 
     Raises SinkError if the markers are newer than the batch, or missing.
     """

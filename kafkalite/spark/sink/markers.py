@@ -13,9 +13,8 @@
 Exactly-once writes (kafkalite.spark.sink.exactly_once) depend on these markers. A task's rows and its marker are
 written in one transaction, so both exist or neither does.
 
-The driver writes the markers after all tasks have ended. So if a task finds a marker in an open transaction, the driver
-died before it could commit. The task aborts this transaction by the producer in the marker. A newer producer is not
-affected.
+The driver writes the markers after all tasks have ended. So a marker in an open transaction shows that the driver died
+before it could commit.
 
 Markers are not stored as the offsets of a group, because these expire when a query is stopped for a week. This is
 version 1 of the format; readers ignore unknown fields.
@@ -154,7 +153,10 @@ class Markers:
         producer.send(self.topic, 0, [Record(-1, -1, b"[%d]" % task, value)])
 
     def _end_open(self, end: int) -> None:
-        """Abort the transactions that are still open and have markers before `end`."""
+        """Abort the transactions that are still open and have markers before `end`.
+
+        They are aborted by the producers in the markers. A newer producer is not affected.
+        """
         stable = self._client.end_offset(self.topic, 0, isolation=READ_COMMITTED)
         if stable >= end:
             return

@@ -15,9 +15,8 @@ also have these entries, whose names cannot be topics:
 
 Checkpoints of Spark's connector have none of these entries.
 
-Spark stores the end of a batch in its checkpoint before it reads the batch, and requests the next end only after the
-batch. So everything before `start` is finished, and these offsets can be committed for a group. The commit is only for
-tools that watch the group's lag: the checkpoint alone decides what is read.
+Before a batch begins, everything before `start` is finished. These offsets can be committed for a group, only for tools
+that watch its lag: the checkpoint alone decides what is read.
 
 Thread rule: one object per query, used by one thread.
 """
@@ -334,7 +333,11 @@ class StreamPlanner:
     # --- for lag tools ------------------------------------------------------------------------------------------------
 
     def _commit(self, at: StreamPosition) -> None:
-        """Commit finished offsets for the group. Errors are only logged, because the checkpoint decides."""
+        """Commit finished offsets for the group. Errors are only logged, because the checkpoint decides.
+
+        Spark stores the end of a batch in its checkpoint before it reads the batch, and requests the next end only
+        after the batch. So everything before the start is finished.
+        """
         group = self._options.group_id
         if group is None or not self._options.commits or at.offsets == self._committed:
             return
