@@ -11,9 +11,6 @@ any order.
 
 The same rules apply to fields inside structs, lists and maps.
 
-JSON format, in manifests and in the output of `kafkalite load schema --json`: {"name", "type", "aliases"}. "type" is
-the name of an Arrow type, or {"struct": [columns]}, {"list": type} or {"map": type}. The keys of maps are strings.
-
 Only `of_arrow`, `arrow_type` and `fitted` need pyarrow.
 
 Thread rule: pure functions; any thread.
@@ -179,7 +176,11 @@ def shown(kind: ColumnType) -> str:
 
 
 def to_json(columns: Iterable[Column]) -> list[dict[str, Any]]:
-    """Return columns in the JSON format of manifests."""
+    """Return columns in the JSON format of manifests, which `kafkalite load schema --json` prints, too.
+
+    A column is {"name", "type", "aliases"}. "type" is the name of an Arrow type, or {"struct": [columns]}, {"list":
+    type} or {"map": type}. The keys of maps are strings.
+    """
     found = []
     for column in columns:
         row: dict[str, Any] = {"name": column.name, "type": _type_to_json(column.type)}

@@ -7,10 +7,7 @@
     5. remove    removes the files of the folder
 
 Read-committed consumers see each letter once. If a load ends before the letters were sent, the next load finds their
-files, and checks whether they were sent:
-
-- It initializes the transactional id of the folder, `kafkalite.load.ID`, which aborts an open transaction.
-- It searches the topic for the first letter, from the stored end offsets on. Either all letters were sent or none.
+files, and checks whether they were sent: all or none.
 
 Thread rule: one thread at a time, the thread of the Client, with the lock of the directory.
 """
@@ -114,7 +111,10 @@ def deliver(storage: Storage, client: Client, fresh: str | None = None) -> int:
 
 
 def _send(storage: Storage, client: Client, name: str, about: Mapping[str, Any], *, fresh: bool) -> int:
-    """Send the dead letters of a folder in one transaction. Return their number; 0 if they were sent before."""
+    """Send the dead letters of a folder in one transaction. Return their number; 0 if they were sent before.
+
+    Initializing the transactional id of the folder, `kafkalite.load.ID`, aborts an open transaction.
+    """
     topic = LetterTopic(about["topic"], about["group"])
     prepare(client, topic)
     numbers = client.partitions(topic.name)

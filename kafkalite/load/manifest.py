@@ -12,8 +12,8 @@ A commit writes pending-ID.json, moves the files to their folders, and renames p
 Readers of manifests see either the whole change or nothing. Spark, pyarrow and Hive ignore names that begin with "_",
 so they see only data files.
 
-After a crash, the next writer renames the pending file, undoes its change, and empties _staging. In HDFS, a writer may
-lose the lock without noticing. Its commit then fails, because its pending file is gone or the number is already used.
+After a crash, the next writer renames the pending file, undoes its change, and empties _staging. In HDFS, the old
+writer may still run; its commit then fails, because its pending file is gone or the number is already used.
 
 `kafkalite.load.storage` describes the file systems that a target can use. Object stores have no rename, so they are not
 supported.

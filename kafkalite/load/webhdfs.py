@@ -4,15 +4,11 @@ Rename: HDFS renames a file atomically, and refuses if the new name exists. An a
 journal.
 
 Lock: a writer creates a lock file and touches it regularly. If the file is untouched for LEASE_S, another writer may
-replace it. So a writer can lose the lock while it still runs, for example if it was suspended or the NameNode was
-unavailable. To stop such a writer, the next writer first renames the pending file of the unfinished change. Then the
-old writer cannot publish the change (kafkalite.load.manifest).
+replace it. The old writer may still run, but can no longer publish its change (kafkalite.load.manifest).
 
 Retries: requests that fail because the NameNode restarts or is in safe mode are retried for WAIT_S.
 
-The protocol is implemented by the package `hdfs`, without Java or libhdfs. Unlike other Python clients, it reports
-whether a rename was done, streams a file in one request, recognizes error responses when reading a file, and supports
-several NameNodes.
+The package `hdfs` implements the protocol, without Java or libhdfs.
 
 Thread rule: one thread at a time, as in kafkalite.load.storage. The thread that touches the lock file has its own
 client.
@@ -96,7 +92,11 @@ class WebHdfs:
 
     @property
     def client(self) -> Any:
-        """The client of the package `hdfs`. LoadError if the package is not installed."""
+        """The client of the package `hdfs`. LoadError if the package is not installed.
+
+        Unlike other Python clients, it reports whether a rename was done, streams a file in one request, recognizes
+        error responses when reading a file, and supports several NameNodes.
+        """
         if self._client is None:
             try:
                 import hdfs
@@ -287,6 +287,9 @@ class WebHdfs:
 
     def _take(self, name: str, mine: bytes, timeout_s: float) -> None:
         """Create the lock file. Wait until its current holder removes it, dies, or stops touching it.
+
+        A holder can lose the lock while it runs, if it was suspended or the NameNode was unavailable. So the next
+        writer first renames the pending file of the unfinished change.
 
         LoadError after `timeout_s` seconds.
         """
