@@ -12,18 +12,16 @@ The text is compared in one of four ways:
 
     is         header, key, json, avro: the whole content equals the text
                header, key: the content may also be a UUID in 16 bytes, or a number in 4 or 8 bytes
-               value: the text occurs in the value as a word
+               value: the text occurs as a word, not adjacent to a letter, digit or underscore
     begins     the content of the place begins with the text
     contains   the content of the place contains the text
     regex      an RE2 expression matches within the content of the place
 
 With `begins` and `contains`, an Avro number matches only as a whole. The 4 or 8 bytes of a number are big-endian, as
-Kafka's serializers write them. A word is text that is not adjacent to a letter, digit or underscore.
+Kafka's serializers write them.
 
-Most questions have needles, which let the reader decode few records. A needle is a byte string, and every matching
-record contains at least one needle of the question (`Question.rows`). JSON escapes of the text and the varint of an
-Avro number are needles too. A negated question, or a question with a regular expression, has no needles: every record
-is decoded.
+Most questions have needles: byte strings of which every matching record contains at least one. So the reader decodes
+few records.
 
 Thread rule: questions are immutable; a Matcher belongs to one thread at a time.
 """
@@ -179,6 +177,9 @@ class Question:
         """Return the needles: byte strings of which a matching record contains one.
 
         None if every record must be decoded.
+
+        JSON escapes of the text and the varint of an Avro number are needles too. A negated question, or a question
+        with a regular expression, has no needles.
         """
         if self.negated or self.how is How.REGEX:
             return None
