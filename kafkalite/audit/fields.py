@@ -6,9 +6,7 @@ Kafka 0.7 has no headers, and some producers do not set any. The format of a val
 2. If a schema was given for the topic, the value is bare Avro.
 3. Any other value is JSON; the field is in the outermost object.
 
-The field contains the mark as text. An Avro field may also contain the bytes of that text, and its type may be a union
-with null. If the field is missing, or its text is not a mark, the message has no mark. If a JSON object has the field
-twice, the last field counts.
+The field contains the mark as text. If the field is missing, or its text is not a mark, the message has no mark.
 
 Thread rule: one thread at a time.
 """
@@ -64,6 +62,9 @@ class MarkFields:
     def marks(self, topic: str, headers: HeaderColumns | None, values: BytesColumn) -> Marks:
         """Return the mark of each record that has a mark. A mark in a header takes precedence over a mark in
         a field.
+
+        An Avro field may also contain the bytes of the mark's text, and its type may be a union with null. If a JSON
+        object has the field twice, the last field counts.
         """
         field = self.field(topic)
         return merged(headers, {} if field is None else dict(self._texts(topic, field, values)))

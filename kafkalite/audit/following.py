@@ -7,8 +7,7 @@
     5. save      after a round with events, and at intervals
 
 A window is judged in a stage when its grace period is over, and when the producers' counts and the stage have both been
-read since then. Faults in that stage are then reported. When a window is judged in every stage, its overall result is
-reported. If records or counts of the window arrive later, but within `keep_s`, the changed result is reported.
+read since then. If records or counts arrive later, but within `keep_s`, the changed result is reported.
 
 Positions, counts and reports are saved together (kafkalite.audit.saved), so that a restart counts nothing twice.
 

@@ -5,9 +5,9 @@
     consumer = AuditedAioKafkaConsumer(AIOKafkaConsumer(…, enable_auto_commit=False), producer, "billing")
 
 The program must commit explicitly, because each report follows a commit. A commit covers the returned records, or the
-given offsets. Its metadata contains the ranges to report. If a consumer dies between commit and report, the partition's
-next consumer sends the report (kafkalite.audit.taken). aiokafka cannot read that metadata, so with aiokafka the records
-of that last commit are missing in the stage.
+given offsets. Its metadata contains the ranges to report. If a consumer dies before its report, the partition's next
+consumer sends the report (kafkalite.audit.taken). aiokafka cannot read that metadata, so the records of its last commit
+are then missing in the stage.
 
 All other attributes are those of the wrapped consumer.
 
