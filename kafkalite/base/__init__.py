@@ -35,10 +35,5 @@ and random numbers only through the interfaces below. A simulation replaces each
     threads         executors, passed as a parameter            a scheduler with a seed
     random numbers  randomness, for ids, names and jitter       randomness.drawn_from(...)
 
-A simulation runs the whole broker on one thread. Therefore broker code must follow these rules:
-
-- Code waits only in `Event.wait`. If a worker has no work, its function returns, and is called again later.
-- Code that holds a lock never waits.
-- A set is sorted before its items reach the disk or a queue. The order of a set differs between processes, but the
-  same seed must give the same run.
+A simulation runs the whole broker on one thread, with the rules of kafkalite.base.executors.
 """

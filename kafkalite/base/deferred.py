@@ -9,8 +9,7 @@ when the broker stops. A Deferred without a time limit has an `abandoned` callba
 disconnects.
 
 Thread rule: any thread may call `complete` and `then`. Only the first `complete` has an effect, and `then` is called
-once. The function passed to `then` is called on the thread that completes the Deferred. If the Deferred is already
-complete, `then` calls the function itself. No lock is held during the call.
+once. The function passed to `then` is called without a lock, on the thread that completes the Deferred or calls `then`.
 """
 
 from __future__ import annotations

@@ -3,15 +3,13 @@
     fork ─▶ in the child: leave() of every registered part ─▶ abandon(): its descriptors become /dev/null
 
 The child has the parent's objects, but only one thread. Its descriptors refer to the same sockets, locks and files as
-the parent's. Therefore the child must not call EPOLL_CTL_DEL or shutdown, or send a close_notify, because each affects
-the parent. Closing a descriptor is not enough: its object would close it again later, when another file may have its
-number. So the child replaces each descriptor with /dev/null.
+the parent's. So the child must not shut them down, and replaces each descriptor with /dev/null.
 
 Python does not notice a fork by C code. So a part also compares process ids (`Origin`) before it stops, flushes or
 sends.
 
-If another thread imports a module during the fork, the child can never import that module: its import lock stays
-locked. So a fork waits for the broker's own imports (`importing`).
+A fork waits for the broker's own imports (`importing`): an import that another thread has begun would stay locked in
+the child.
 """
 
 from __future__ import annotations
@@ -80,7 +78,11 @@ class Origin:
 
 
 def abandon(descriptors: Iterable[int]) -> None:
-    """Replace file descriptors with /dev/null, without any effect on the parent's sockets and files. -1 is ignored."""
+    """Replace file descriptors with /dev/null, without any effect on the parent's sockets and files. -1 is ignored.
+
+    EPOLL_CTL_DEL, shutdown and close_notify would affect the parent. Closing a descriptor is not enough: its object
+    would close it again later, when another file may have its number.
+    """
     wanted = [descriptor for descriptor in descriptors if descriptor >= 0]
     if not wanted:
         return
