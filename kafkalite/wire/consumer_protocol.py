@@ -4,13 +4,11 @@
                     from version 1 also owned partitions, from version 2 the generation, from version 3 the rack
     assignment      version (int16) · partitions by topic · user data
 
-The members of a classic group exchange these bytes through the broker, which decodes only the topics. A consumer group
-(KIP-848) may also have members that use the classic protocol. For these members the broker acts as the group leader: it
-decodes their subscriptions and encodes their assignments.
+The members of a classic group exchange these bytes through the broker, which decodes only the topics. In a consumer
+group (KIP-848), the broker acts as the group leader for members that use the classic protocol.
 
 Later versions only append fields (KIP-429, KIP-792, KIP-881). So a decoder reads the fields that it knows and ignores
-the rest. A negative version is invalid. Clients write subscriptions in version 3 and assignments in version 1. The
-broker writes an assignment in the version of the member's subscription.
+the rest. A negative version is invalid.
 
 Pure: no I/O, no state.
 """
@@ -76,7 +74,7 @@ def decode_subscription(data: bytes, instance_id: str | None = None) -> Subscrip
 
 
 def encode_assignment(partitions: Iterable[TopicPartition], version: int = ASSIGNMENT_VERSION) -> bytes:
-    """Encode an assignment without user data."""
+    """Encode an assignment without user data. A broker uses the version of the member's subscription."""
     return _I16.pack(version) + _partitions(partitions) + _bytes(None)
 
 

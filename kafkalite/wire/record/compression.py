@@ -9,8 +9,7 @@
 lz4 blocks are independent, because the Java client rejects other blocks.
 
 Compressed data may expand to more than the memory (a decompression bomb). So the output buffer has a fixed size, and
-larger output raises DecompressedTooLarge. The system allocates only the pages of the buffer that are written. Invalid
-input raises CompressionError.
+larger output raises DecompressedTooLarge. Invalid input raises CompressionError.
 
 Memory limit: a broker decompresses any number of small batches at once, but only LARGE_COUNT large ones (`in_turns`).
 
@@ -19,9 +18,6 @@ Three libraries are used:
     zstandard   single zstd frames of ordinary size and level; each thread keeps its contexts between calls
     zlib        compression with gzip
     cramjam     everything else; it creates a zstd context for each call
-
-A new context costs four times as much time as decompressing a batch of 12 KB. The contexts that a thread keeps take 100
-KB for decompression, and 1 to 3 MB for compression.
 
 Thread rule: functions are pure and run on any thread, without the GIL during (de)compression. A Decompressor belongs to
 one thread at a time. The libraries are imported on first use.
@@ -152,7 +148,11 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
 
 
 class _Contexts(threading.local):
-    """The zstd contexts that a thread keeps between calls."""
+    """The zstd contexts that a thread keeps between calls.
+
+    A new context costs four times as much time as decompressing a batch of 12 KB. The kept contexts take 100 KB for
+    decompression, and 1 to 3 MB for compression.
+    """
 
     def __init__(self) -> None:
         self._decompressor: zstandard.ZstdDecompressor | None = None
