@@ -5,10 +5,9 @@
 
 Implements version 1.11 of the Avro specification without dependencies.
 
-A registry identifies a schema by its text, so the same schema must always have the same text. Another registry may have
-written the topic of schemas. Therefore the text is the same as that of Java's Avro library: the same order of
-attributes, no white space, and a namespace only if it differs from the enclosing one. Custom attributes and logical
-types are kept. As in Java, the defaults of fields are not checked.
+A registry identifies a schema by its text, so the same schema must always have the same text. The text is the same as
+that of Java's Avro library, because another registry may have written the topic of schemas. As in Java, the defaults of
+fields are not checked.
 
 A schema may use types of other schemas (references). Parse those first, and pass their types as `named`.
 
@@ -111,7 +110,11 @@ class Schema:
 
     root: Type
     text: str
-    """The rendering that identifies the schema."""
+    """The rendering that identifies the schema.
+
+    It has Java's order of attributes, no white space, and a namespace only if it differs from the enclosing one. Custom
+    attributes and logical types are kept.
+    """
     named: Mapping[str, Type]
     """The types that the schema defines or was given, by full name."""
 
