@@ -10,14 +10,11 @@ these steps:
     4. commit          write the records in one transaction (acks=all)
     5. acknowledge     when the follower has read the records
 
-If another registry takes the turn before the commit, the broker rejects the commit. Nothing was written, and the write
-starts again at step 1. Therefore no id or version is assigned twice. A registry keeps the turn until another registry
-writes. So without competition, a write is only one transaction.
+If another registry takes the turn before the commit, the broker rejects the commit, and the write starts again at step
+1. Therefore no id or version is assigned twice. A registry keeps the turn until another registry writes.
 
-Only the follower thread changes the state, from committed records. It also reads the writes of other registries.
-`refresh` waits until the follower has read all writes that were acknowledged before.
-
-A record that cannot be decoded is logged and skipped.
+Only the follower thread changes the state, from committed records of all registries. A record that cannot be decoded is
+logged and skipped.
 
 Thread rule: any thread may call `write`, `refresh` and `read`. One follower thread reads the topic. Lock order: the
 write lock or the refresh lock, then the state's lock.
