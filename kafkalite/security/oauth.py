@@ -11,9 +11,7 @@ Algorithms: a token's algorithm must be in a fixed list and fit the key's type. 
 a development setting allows it.
 
 Keys: they come only from a document that the operator configures, at an https address or in a file. Key locations in a
-token are ignored. Fetches are limited in time and size. A token with an unknown key triggers a fetch, at a limited
-rate. As in Kafka's BrokerJwtValidator, a token with a key id (`kid`) is verified with that key only. A token without a
-key id is verified with each key that fits its algorithm.
+token are ignored. A token with an unknown key triggers a fetch, at a limited rate.
 
 Only this module uses PyJWT and cryptography (the extra `oauth`).
 
@@ -189,6 +187,9 @@ class KeySet:
 
     def find(self, key_id: str | None, algorithm: str) -> list[Any]:
         """Return the keys for a token's key id and algorithm, in the order of the document.
+
+        As in Kafka's BrokerJwtValidator, a token with a key id is verified with that key only. A token without a key id
+        is verified with each key that fits its algorithm.
 
         `key_id` is None for a token without key id. If no key is found, the document is fetched again, at most once in
         FETCH_INTERVAL_S_MIN.
