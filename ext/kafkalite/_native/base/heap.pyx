@@ -1,9 +1,11 @@
 """Limit how much freed memory the C library keeps: set its number of arenas, and when it returns memory.
 
-With glibc's defaults, memory use grows in two ways. First, its threads may get eight arenas per processor. Each arena
-reserves 64 MiB of address space and keeps the peak memory of its threads, which other arenas cannot use. Second, once a
-block of up to 32 MiB was freed, glibc allocates later blocks of that size inside arenas. If a small block follows such
-a block, the memory before the small block cannot be returned.
+With glibc's defaults, memory use grows in two ways:
+
+- Its threads may get eight arenas per processor. Each arena reserves 64 MiB of address space and keeps the peak memory
+  of its threads, which other arenas cannot use.
+- Once a block of up to 32 MiB was freed, glibc allocates later blocks of that size inside arenas. A small block after
+  such a block prevents the memory before the small block from being returned.
 
 Other C libraries, such as musl, need no settings and return large blocks at once.
 """

@@ -3,7 +3,7 @@
     0                        verified, flushed ...           size   written    allocated
     |--- whole batches, readable ---------------------------|- zeros -|- blocks ---|- address space of the map ---|
 
-Bytes up to `size` never change while the file exists. A pin keeps them mapped, and the file whole.
+Bytes up to `size` never change while the file exists. While a pin is held, they are neither unmapped nor truncated.
 Writes use `pwrite` at `size`, into blocks that were allocated ahead without growing the file. Reads use a read-only map
 that is larger than the file, so that it need not grow; no reader reads at `size` or above.
 

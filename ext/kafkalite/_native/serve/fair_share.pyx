@@ -1,8 +1,7 @@
 """Limit the records of one partition in the response to a fetch of several partitions.
 
-Without this limit, parallel consumers may wait for one partition. For example, a producer pipelines requests of one
-record, so each partition gets hundreds of records between two fetches. A client that gets hundreds of records of one
-partition in a row, and works on partitions in parallel, keeps only one of its threads busy.
+Without this limit, a client that works on partitions in parallel may get hundreds of records of one partition in a row.
+Then only one of its threads is busy.
 
 With the limit, such a client gets the partitions in turns: a fetch session moves each partition that returned records
 to the end of its order, and the next response has the next share.

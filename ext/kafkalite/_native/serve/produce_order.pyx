@@ -1,14 +1,12 @@
 """Decide which Produce requests with acks=all wait until earlier responses of their connection are sent.
 
-The reason is a change of leadership before the replicas have a batch. The batch's producer must get the error at once,
-and not after a response that waits for something else. Otherwise the producer sends later batches to the new leader
-first, and resends this batch only after them. The new leader may already have the batch, but remembers only a
-producer's last five batches, so it would not detect the duplicate.
-
     earlier responses that still wait              a Produce with acks=all of a log with followers
     none                                           is served
     only those of writes to the same log           is served: one event ends all these waits
     any others                                     waits in the socket until none is left
+
+If leadership changes before the replicas have a batch, its producer must get the error at once. After another
+response, the error would come too late: the producer would resend the batch after later ones (see has_to_wait).
 
 Apache Kafka always mutes a connection while it serves a request (SocketServer), which includes this rule. Partitions of
 one request wait for each other in both brokers. A standalone broker never needs this check.
@@ -26,6 +24,12 @@ from kafkalite._native.wire.status cimport OK
 
 cdef bint has_to_wait(ProduceServer server, const NativeApi* produce, const void* sole, unsigned char* frame,
                       Py_ssize_t size) except -1:
+    """Return whether a request waits.
+
+    Without the wait, a producer may send later batches to the new leader first, and resend the failed batch only after
+    them. The new leader may already have this batch, but remembers only a producer's last five batches. So it would not
+    detect the duplicate.
+    """
     cdef Cursor c
     cdef Py_ssize_t ignored
     cdef int16_t version, acks
