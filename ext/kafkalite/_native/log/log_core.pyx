@@ -1,6 +1,8 @@
-"""Serve appends and reads of a partition's log in C: its offsets, its segments and its lock.
+"""Keep a partition's offsets and segments in C for ordinary Produce and Fetch requests, and read records.
 
 log_append appends. kafkalite.broker.log.partition_log, which owns a core, does everything else.
+
+The offsets are ordered:
 
     log_start <= flushed <= log_end
     log_start <= last_stable <= high_watermark <= log_end
@@ -15,8 +17,8 @@ A log has one of three kinds from its creation on; set_replicated() alone change
                   marker that ends it is at or above high_watermark
     positional    high_watermark is flushed (Kafka 0.7)
 
-An append runs under the log's lock and then notifies the listeners. A read takes no lock: it returns a LogSlice, which
-is a range of one segment.
+An append checks the batch, changes the log under its lock, and then notifies the listeners without the lock. A read
+takes no lock: it returns a LogSlice, which is a range of one segment.
 
 Thread rules:
 

@@ -419,7 +419,10 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef int examine(self, FetchPart* part, int32_t i, int64_t size_left) except -1:
-        """Find the records and offsets of one partition for the response. Return FETCH_READY or FETCH_BLOCKED."""
+        """Find the records and offsets of one partition for the response. Return FETCH_READY or FETCH_BLOCKED.
+
+        The last stable offset requires the log's producer state, which is therefore loaded before the first response.
+        """
         cdef TopicRef wanted = <TopicRef>part.topic
         cdef Topic topic = wanted.resolve(self.server.table)
         cdef LogCore log
