@@ -133,7 +133,7 @@ def test_a_letter_is_redriven_by_keyboard_and_its_job_watched(browser: Any, brok
         before = client.end_offset("orders", 0)
         page = tab.page
         page.goto("/letters/dlq.billing.orders")
-        page.get_by_role("checkbox", name="All dead letters").focus()
+        page.get_by_role("checkbox", name="All dead letters on this page").focus()
         page.keyboard.press("Space")
         assert page.get_by_role("checkbox", name="Dead letter 0-0").is_checked()
         page.get_by_role("button", name="Redrive").focus()

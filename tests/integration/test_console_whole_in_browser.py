@@ -113,7 +113,7 @@ def test_one_walk_through_all_of_it_by_keyboard_alone(browser_tab: Tab, broker: 
         keys.press("g", "l")
         page.get_by_role("heading", level=1, name="Dead letters").wait_for()
         keys.follow("dlq.billing.orders", "dlq.billing.orders")
-        keys.to("INPUT", "All dead letters")
+        keys.to("INPUT", "All dead letters on this page")
         keys.press("Space")
         end = client.end_offset("orders", 0)
         keys.to("BUTTON", "Redrive")
