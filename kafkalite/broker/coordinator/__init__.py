@@ -56,23 +56,22 @@ Requests are messages of `kafkalite.wire.protocol`. A response that has to wait 
 Lock order: a transactional id's lock ▸ a group's lock ▸ the locks of the tables, the timers and the state log. The last
 three are leaves. Responses and callbacks into other packages run without any of these locks.
 
-An offset commit. The handler calls `CommittedOffsets`, which returns a Deferred. `CommittedOffsets` takes the group's
-lock, checks generation and member, and queues the records in the `StateLog`. All of this happens under one lock, so the
-order of the checks is the order in the log. One job on the I/O pool appends all writes that wait for a partition of
-`__consumer_offsets`, and requests one flush. After the flush the offsets become visible in the group, and the client
-gets its response.
+An offset commit:
 
-Joins. In a classic group, a JoinGroup waits for the other members, and a SyncGroup waits until the leader's assignment
-is durable. In a consumer group (KIP-848) a heartbeat that changes the group waits until the change is durable. Any
-other heartbeat is answered at once.
+    1  the handler calls `CommittedOffsets`, which takes the group's lock and checks generation and member
+    2  under the same lock it queues the records in the `StateLog`, so the log has the order of the checks
+    3  one job on the I/O pool appends all writes that wait for a partition, and requests one flush
+    4  after the flush, the offsets become visible in the group, and the client gets its response
 
-A transaction. InitProducerId gives a transactional id its producer id and epoch, and fences the older producer.
-AddPartitionsToTxn begins the transaction or adds partitions to it. TxnOffsetCommit appends *pending* offsets to
-`__consumer_offsets` as part of the transaction. EndTxn writes Prepare durably and responds. Then `MarkerWriter` writes
-a marker to every partition. A durable marker commits or drops the pending offsets of its partition. When all markers
-are durable, Complete is written. A transaction that times out is aborted in the same way, with its epoch raised by one.
-A restart resumes unfinished transactions.
+A transaction:
 
-A producer may send its next request before Complete is written. This request is parked, and later requests of its
-connection wait in the I/O pool (`IoPool.hold`).
+    InitProducerId        gives a transactional id its producer id and epoch, and fences the older producer
+    AddPartitionsToTxn    begins the transaction, or adds partitions to it
+    TxnOffsetCommit       appends *pending* offsets to `__consumer_offsets`, as part of the transaction
+    EndTxn                writes Prepare durably, and responds
+    `MarkerWriter`        writes a marker to every partition; a durable marker commits or drops pending offsets
+    Complete              is written when all markers are durable
+
+A transaction that times out is aborted in the same way, with its epoch raised by one. A restart resumes unfinished
+transactions.
 """

@@ -8,14 +8,11 @@
     Stable               ─▶ PreparingRebalance     a client joins, or a member leaves or times out
     any state            ─▶ Dead                   the group is deleted, replaced or unloaded
 
-Metadata and assignments are the clients' opaque bytes. The broker reads only the subscribed topics from them, and only
-for protocol type `consumer`: offsets of subscribed topics do not expire.
+A member with a group.instance.id is *static*; any other member is *dynamic*. A static member can return without a
+rebalance. A member id that was issued (MEMBER_ID_REQUIRED) is *pending* until its client joins.
 
-A member with a group.instance.id is *static*, any other one *dynamic*. When the client of a static member returns, it
-becomes this member again without a rebalance, and an older client with the same instance id is fenced.
-
-A member id that was issued (MEMBER_ID_REQUIRED) is *pending* until its client joins. The id is dropped after a session
-timeout, or when the connection closes on which it was issued.
+Metadata and assignments are the clients' opaque bytes. The broker reads only the subscribed topics of `consumer` groups
+from them.
 
     Group ─┬─ Joins ── StaticMembers        JoinGroup
            ├─ Syncs                         SyncGroup
@@ -238,7 +235,10 @@ class Group(GroupBase):
         return 0 if self.empty or self.protocol_type == CONSUMER_PROTOCOL else ErrorCode.NON_EMPTY_GROUP
 
     def subscribes_locked(self, topic: str) -> bool:
-        """Return whether members subscribe to a topic. True for every topic if the subscriptions cannot be decoded."""
+        """Return whether members subscribe to a topic, whose offsets then do not expire.
+
+        True for every topic if the subscriptions cannot be decoded.
+        """
         if self.empty:
             return False
         if self._classic.subscribed is None:

@@ -4,8 +4,8 @@
     in a transaction ─▶ written ─▶ durable ─▶ pending ─▶ its marker is durable ─▶ apply, or dropped
 
 Only durable offsets are visible, so no response contradicts an earlier one. If a partition has two commits, the later
-one in the log wins. `order` compares the positions of commits in the log: a transactional commit takes effect with its
-marker, but must not replace a commit that is later in the log.
+one in the log wins. A transactional commit takes effect with its marker, but never replaces a commit that is later in
+the log.
 
 Thread rule: belongs to its group and is guarded by the group's lock.
 """

@@ -5,16 +5,11 @@
     3  when the appended records are safe, the callbacks are called, in the order of the writes
 
 If no other replica is in sync, a write is *safe* when it is on this disk. Otherwise it is safe when all in-sync
-replicas have it: the high watermark has passed the write in the leader epoch of the append. If another leader is
-elected before that, the outcome is unknown and the code is NOT_LEADER_OR_FOLLOWER. There is no timeout, because an
-appended record may take effect at any time.
+replicas have it: the high watermark has passed the write in the leader epoch of the append. There is no timeout,
+because an appended record may take effect at any time.
 
 A failed append is reported to its own callback. Later appends are still tried, since perhaps only this record is too
 large.
-
-Some appends are refused because of the contents of the log: a marker is refused if the log has a newer one. A killed
-process may have left the newer marker unsynced. So such a refusal is reported only after a flush. Other refusals, such
-as too few in-sync replicas or another leader, are reported at once.
 
 Thread rule: `write` from any thread, without waiting. Callbacks run on the flusher, on the I/O pool, or on the thread
 that serves a follower's fetch. They run one at a time and in order, without any lock of this module, and must not
@@ -107,7 +102,12 @@ class LogWriter:
             logger.info("dropped records that arrived while the broker was stopping", extra=fields(log=self.name))
 
     def _append_waiting(self) -> None:
-        """Do all queued appends, and flush once. If more have arrived meanwhile, schedule another run."""
+        """Do all queued appends, and flush once. If more have arrived meanwhile, schedule another run.
+
+        A refusal because of the log's contents is reported only after a flush. For example, a marker is refused if the
+        log has a newer marker, which a killed process may have left unsynced. Other refusals, such as too few in-sync
+        replicas or another leader, are reported at once.
+        """
         with self._lock:
             writes, self._waiting = self._waiting, []
         end_offset = epoch = -1
@@ -187,8 +187,9 @@ def when_safe(
 ) -> None:
     """Call callback(0) when the records below `end_offset` are safe; callback(code) if that fails.
 
-    The records were appended in the leader epoch `leader_epoch`. Replicas that leave the in-sync set later do not
-    matter, since enough replicas had the records at that time.
+    The records were appended in the leader epoch `leader_epoch`. If another leader is elected before they are safe, the
+    outcome is unknown and the code is NOT_LEADER_OR_FOLLOWER. Replicas that leave the in-sync set later do not matter,
+    since enough replicas had the records at that time.
     """
 
     def flush_alone(code: int) -> None:

@@ -5,19 +5,15 @@
     3  a partition that failed is tried again after a delay
     4  when the markers of all partitions are durable, done() is called
 
-No marker is written to a partition:
+No marker is written to a partition in these cases:
 
-- if its topic is deleted
-- if it has seen a later epoch of the producer, since that epoch ended the open transaction
-- in a cluster, if it has seen a later coordinator epoch, since the later coordinator writes the marker
+- Its topic is deleted.
+- It has seen a later epoch of the producer: that epoch ended the open transaction.
+- In a cluster, it has seen a later coordinator epoch: the later coordinator writes the marker.
 
-In a cluster, the marker for a partition with another leader is sent to that leader.
-
-A standalone broker is the only coordinator. If a partition's files come from a Kafka cluster and have a later
-coordinator epoch, the broker writes the marker with that later epoch.
+If another broker of the cluster leads the partition, the marker is sent to that broker.
 
 All other failures, such as a full disk or an offline partition, are retried with increasing delays until they succeed.
-A repeated failure is logged at first, then at growing intervals, and once more when it ends.
 
 Thread rule: any thread; nothing waits. `done` is called on the flusher, the I/O pool or the timers' thread, without a
 lock. The lock is a leaf.

@@ -10,7 +10,7 @@ In the cluster, the topics have other topic ids:
 Converted records are appended to the logs of `__consumer_offsets`. In `__transaction_state`, transactional ids are only
 counted.
 
-Everything here blocks. These logs must have no other writer.
+Everything here blocks. The two topics must have no other writer meanwhile.
 """
 
 from __future__ import annotations

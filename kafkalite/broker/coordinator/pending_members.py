@@ -1,5 +1,7 @@
 """Track member ids that were issued (MEMBER_ID_REQUIRED, KIP-394) and whose clients have not joined yet.
 
+An id is dropped after a session timeout, or when the connection closes on which it was issued.
+
 Thread rule: guarded by the group's lock; its timers call `forget` without it.
 """
 

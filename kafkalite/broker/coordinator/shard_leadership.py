@@ -4,15 +4,10 @@
     take(partition, None)  ─▶ unloaded at once, in any state
 
 A partition is read to its end. Its state is installed when all records are read and *safe*, that is, on every in-sync
-replica. The last records of an earlier leader may not have been acknowledged, and this broker serves them only when
-they can no longer be lost. State that was read for an earlier epoch is not installed. A partition that cannot be read
-stays unserved until its next election.
+replica: only then can they no longer be lost. A partition that cannot be read stays unserved until its next election.
 
-State belongs to the leader epoch in which it was read (`ShardEpoch`), and is written only in that epoch. So a request
-that began before an election cannot overwrite newer state.
-
-`take` is called in the order of the metadata log. `take(partition, None)` means that this broker resigned, or that the
-partition was deleted. It ends the epoch that the previous `take` of the partition began.
+State belongs to the leader epoch in which it was read (`ShardEpoch`), and is installed and written only in that epoch.
+So a request that began before an election cannot overwrite newer state.
 
 Source: CoordinatorRuntime of Kafka 4.1, which serves a partition without waiting until its records are safe.
 
@@ -115,6 +110,9 @@ class LedPartitions:
     def take(self, number: int, epoch: int | None) -> None:
         """Load a partition that this broker leads from now on in this epoch. If the epoch is None, unload the
         partition.
+
+        Call it in the order of the metadata log. None means that this broker resigned, or that the partition was
+        deleted. It ends the epoch that the previous call for the partition began.
         """
         with self._lock:
             before = self._led.pop(number, None)

@@ -3,17 +3,11 @@
     set(delay) ─▶ heap of (due, timer) ─▶ run_due ─▶ function()
 
 Most timers are set again before they are due, for example by each heartbeat. Setting a later time updates only the
-timer, and its heap entry keeps the old time. At the old time, the entry is pushed again with the new time. A client may
-set a timer far ahead. So entries of cancelled timers are removed when they outnumber the others.
+timer. Its heap entry keeps the old time, and is pushed again when that time comes.
 
-Pauses. A broker can be paused by a signal, by a suspended machine or by overload. During a pause it receives no
-heartbeats, so afterwards all members of a group would lose their sessions at once and rejoin one by one, with a
-rebalance for each. To prevent this, timers with `awaits_client` get a grace period after a pause: half of their delay,
-at most GRACE_S_MAX. In this time the broker reads the requests in the sockets.
-
-During a pause longer than half of a timeout, a client may have given up. Requests that it sent before may name a member
-that no longer exists, since librdkafka rejoins as another member. So the first requests after such a pause extend the
-session only by the grace period, and a group does not wait long for a lost member.
+The broker may be paused by a signal, by a suspended machine or by overload. After a pause, timers with `awaits_client`
+get a grace period: half of their delay, at most GRACE_S_MAX. Without it, all members of a group would lose their
+sessions at once, because the broker received no heartbeats during the pause.
 
 Thread rule: any thread may set and cancel timers. The first timer starts the timer thread, which calls functions
 without a lock. A function that finds its timer `armed` does nothing: the timer was set again after it fired. A test
@@ -78,8 +72,12 @@ class Timer:
     def heard(self, delay_s: float, *, one_at_a_time: bool) -> None:
         """Restart the timer because its client sent a request: fire `delay_s` seconds from now.
 
-        Fire earlier if the request may be from before a pause. With `one_at_a_time`, the client sends no other request
-        before the response to this one, so its next request is certainly from after the pause.
+        After a pause longer than half of the delay, fire at the end of the grace period if the request may be from
+        before the pause. Such a request may name a member that no longer exists, since librdkafka rejoins as another
+        member. So a group does not wait long for a lost member.
+
+        With `one_at_a_time`, the client sends no other request before the response to this one. So its next request is
+        certainly from after the pause.
         """
         self._queue.set(self, delay_s, heard=True, proves=one_at_a_time)
 
@@ -180,7 +178,10 @@ class TimerQueue:
         heapq.heappush(self._heap, (due, next(self._numbers), timer))
 
     def note_cancelled(self) -> None:
-        """Count a cancelled timer that still has a heap entry."""
+        """Count a cancelled timer that still has a heap entry. Remove such entries when they outnumber the others.
+
+        Otherwise they could stay long, since a client may set a timer far ahead.
+        """
         self._cancelled += 1
         if self._cancelled > max(CANCELLED_KEPT_MIN, len(self._heap) // 2):
             with self._lock:

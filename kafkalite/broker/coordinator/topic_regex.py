@@ -1,11 +1,9 @@
 """Match topic names against regular-expression subscriptions in RE2's syntax (KIP-848).
 
 An expression matches a topic if it matches the whole name. Kafka's broker uses RE2/J, so Java consumers send the same
-syntax. Clients choose the expressions, and each is tried on every topic name. So matching must not take exponential
-time, and in RE2 it does not.
+syntax. Clients choose the expressions; matching in RE2 never takes exponential time.
 
-For the last few expressions, the result for each topic name is cached. A later call tries only new topics. A request
-can fill the cache before it takes its group's lock (`prepare`).
+The results of the last few expressions are cached by topic name, so a later call tries only new topics.
 
 Thread rule: any thread. `lru_cache`, which has its own lock, keeps compiled expressions. A cache entry is replaced as a
 whole, under the GIL.
@@ -55,7 +53,8 @@ def matching(expression: str, names: Iterable[str]) -> frozenset[str]:
 def prepare(expression: str, names: Iterable[str]) -> None:
     """Fill the cache for the names with which `matching` will be called. In a long request this runs in portions.
 
-    InvalidRegularExpression if the expression is malformed. The caller must hold no lock.
+    A request calls it before it takes its group's lock; the caller must hold no lock. InvalidRegularExpression if the
+    expression is malformed.
     """
     fullmatch = _compiled(expression).fullmatch
     present = frozenset(names)

@@ -1,7 +1,5 @@
 """Coordinate all transactions of this broker: serve transactional ids, and complete prepared transactions.
 
-A broker that starts first completes the transactions that were prepared (`shards` loads and unloads the partitions).
-
 Each change of a transactional id takes the same steps:
 
     1  a function of `transaction_rules` returns the next state
@@ -10,22 +8,16 @@ Each change of a transactional id takes the same steps:
     3  when it is durable, it takes effect and the client gets its response
     4  after a Prepare, the markers are written; when all of them are durable, Complete is written
 
-A restart can continue after each step.
+A restart can continue after each step. A broker that starts first completes the prepared transactions.
 
-A producer continues when it has the response to EndTxn. So its next request may arrive before the markers are written.
-Kafka then answers CONCURRENT_TRANSACTIONS, and the client retries. Here the following requests wait until the
-transaction is complete, at most for transaction.completion.wait.max.ms:
+After the response to EndTxn, a producer may send its next request before the markers are written. Kafka refuses this
+request with CONCURRENT_TRANSACTIONS, and the client retries. Here the request waits until the transaction is complete,
+at most for transaction.completion.wait.max.ms. These requests wait:
 
 - AddPartitionsToTxn, AddOffsetsToTxn, EndTxn and InitProducerId
 - Produce 12 and TxnOffsetCommit 5, which add their partition to the transaction
 
-Then `transaction_rules` handles the waiting requests like new ones: first EndTxn and InitProducerId, then all additions
-of partitions together. So a late EndTxn never ends the next transaction, and a new producer fences an older one whose
-additions still wait. A waiting request is refused if its client disconnects, the broker stops, or another broker
-becomes the coordinator.
-
-In TV1 a late request has the same epoch as a request of the next transaction. A client that repeats a request on
-another connection has closed the first connection, so the waiting request of the first connection is dropped.
+A waiting request is refused if its client disconnects, the broker stops, or another broker becomes the coordinator.
 
 Thread rule: any thread may call anything; nothing here waits for a disk. Lock order: a transactional id's lock ▸ a
 group's lock ▸ leaves (the table, the queues, the timers). `_lock` guards the table and is a leaf. Responses are
@@ -314,7 +306,11 @@ class TransactionCoordinator:
             transaction.patience.set(wait_s)
 
     def _serve_waiting_locked(self, transaction: Transaction) -> None:
-        """Serve waiting requests until one of them starts a write."""
+        """Serve waiting requests like new ones, until one of them starts a write.
+
+        EndTxn and InitProducerId are served first, then all additions of partitions together. So a late EndTxn never
+        ends the next transaction, and a new producer fences an older one whose additions still wait.
+        """
         waiting, transaction.changes = transaction.changes, []
         for number, change in enumerate(waiting):
             if transaction.coming is not None:
@@ -348,7 +344,11 @@ class TransactionCoordinator:
                 transaction.patience.set(first - now)
 
     def _abandon(self, transaction: Transaction, gone: Wait) -> None:
-        """Drop a waiting request, without any effect, because its client has disconnected."""
+        """Drop a waiting request, without any effect, because its client has disconnected.
+
+        In TV1 a late request has the same epoch as a request of the next transaction. A client that repeats a request
+        on another connection has closed the first connection, so the first request must not take effect later.
+        """
         with transaction.changing():
             for wait in transaction.take_waiting(lambda wait: wait is gone):
                 self._refuse_locked(transaction, wait, ErrorCode.CONCURRENT_TRANSACTIONS)

@@ -16,11 +16,9 @@ Two protocols coexist; the version of each request selects one:
     TV1   The producer adds partitions explicitly. Its epoch stays the same across transactions, so a late request can
           affect a later transaction.
     TV2   (KIP-890) A write adds its partition. Each EndTxn raises the epoch by one and returns the new epoch, so a late
-          request has an old epoch. A retried EndTxn has the epoch before the current one. EndTxn may abort without an
-          open transaction.
+          request has an old epoch.
 
-No producer gets the last epoch, 32767: the transactional id switches to a new producer id instead. In TV2 the markers
-of the old producer id's last transaction have epoch 32767. The new producer id is used after Complete.
+No producer gets the last epoch, 32767: the transactional id switches to a new producer id instead.
 
 Thread rule: immutable values and pure functions, without locks, clocks or I/O.
 """
@@ -227,7 +225,11 @@ def end(
 def _end_v2(now: Metadata, producer_id: int, epoch: int, *, commit: bool, time_ms: int, spare_id: int) -> Outcome:
     """Handle EndTxn in TV2.
 
-    A request with the current epoch ends the open transaction. The epoch before it means a retry of the last EndTxn.
+    A request with the current epoch ends the open transaction; if none is open, it can only abort. The epoch before it
+    means a retry of the last EndTxn.
+
+    If the producer id has no epoch left, the markers of its last transaction have epoch 32767. The new producer id is
+    used after Complete.
     """
     overflow = producer_id == now.previous_producer_id and epoch == EPOCH_LAST and now.epoch == 0
     retry = overflow or (producer_id == now.producer_id and now.epoch == epoch + 1)
