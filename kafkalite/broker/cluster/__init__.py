@@ -36,32 +36,24 @@ From start to stop:
 
 1. Setup. With `process.roles=broker`, `Broker` builds a `Member`. A new directory gets the cluster id from a
    controller. The listeners are bound first, since the registration names their ports.
-2. Metadata. The metadata thread fetches the metadata log (`Observer`). It keeps records until the high watermark has
-   passed them, applies them to a `Delta`, and publishes the next `Image`. A transaction of the controllers is one step.
-3. Heartbeats. The heartbeat thread registers and then reports the offset of the published image (`Lifecycle`). When the
-   broker has caught up and all its parts run, it asks to be unfenced. The start ends when the broker's own image shows
-   it unfenced. `Broker.stop` ends the wait earlier.
+2. Metadata. The metadata thread fetches the metadata log (`Observer`), applies committed records to a `Delta`, and
+   publishes the next `Image`. A transaction of the controllers is one step.
+3. Heartbeats. The heartbeat thread registers and then reports the offset of the published image (`Lifecycle`). The
+   start ends when the broker's own image shows it unfenced. `Broker.stop` ends the wait earlier.
 4. Requests. A handler uses one image for its response. A request that only the controller may decide is forwarded in an
    Envelope. Quotas, users, ACLs and settings come from each image (`membership_setup`, `settings`); the journal has
    none of them.
-5. Partitions. `partitions` tells `AssignedTopics` which partitions this broker has and leads, beginning with the first
-   image that has this process's registration. With this image, logs are opened, and partition directories that belong
-   to no partition of this broker are set aside. With later images, logs begin or stop to lead. If no other broker has a
-   replica, the high watermark is at the log end. A partition without a replica here is an `Elsewhere`, which refuses
-   Produce and Fetch, like a log that this broker does not lead.
-6. Replication. `AssignedTopics` changes the logs under their locks, publishes them, and calls `replica_listeners`. The
-   `Fetchers` then start or stop fetching from a leader. A log itself rejects records from a leader of another epoch.
+5. Partitions. `partitions` derives from each image which partitions this broker has and leads. `AssignedTopics` opens
+   their logs, and changes the logs under their locks. If no other broker has a replica, the high watermark is at the
+   log end. A partition without a replica here is an `Elsewhere`.
+6. Replication. The `Fetchers` start or stop fetching from a leader when a log has changed (`replica_listeners`). A log
+   itself rejects records from a leader of another epoch.
 7. Coordinators. A broker that becomes the leader of a partition of a coordinator's topic first reads the whole
-   partition. It serves the groups or transactional ids when every in-sync replica has these records (`LedPartitions`).
-   A write is answered when the high watermark has passed it in the same leader epoch. State of a group or transactional
-   id belongs to the epoch in which it was read or created (`ShardEpoch`), and is written only in that epoch.
+   partition (`LedPartitions`). A write is answered when the high watermark has passed it in the same leader epoch.
 8. In-sync replicas. A leader's log has `Followers`. When a follower fetches, C code notes its offset, moves the high
-   watermark and wakes waiting consumers, acks=all producers and DeleteRecords. `InSyncReplicas` proposes to add
-   followers that caught up and to remove followers that lag. Until the controllers answer, the replicas of both sets
-   count for the high watermark.
-9. Damage. A replica is not *fit* if damage was found in it after its start, or if it cannot be written. While other
-   replicas are in sync, `DirectoryAssignments` reports the directory of this replica as lost, so the controllers elect
-   another leader. Its fetcher truncates the replica at the damage. The replica is in sync again when it has caught up
-   with its leader.
+   watermark and wakes waiting consumers, acks=all producers and DeleteRecords. `InSyncReplicas` proposes changes of the
+   in-sync replicas.
+9. Damage. If a replica is damaged or cannot be written, `DirectoryAssignments` reports its directory as lost, so that
+   the controllers elect another leader. Then its fetcher truncates the replica at the damage, and fetches the rest.
 10. Stop. The heartbeats first ask for a controlled shutdown. The clean-shutdown file contains the broker's epoch.
 """

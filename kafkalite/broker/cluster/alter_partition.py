@@ -6,11 +6,7 @@
     4  answer: the controllers' answer changes the ISR, and then the high watermark may rise
 
 One AlterPartition request is in flight at a time, with the proposals for all waiting partitions. A proposal without an
-answer is sent again until it is answered or newer metadata replaces it. It contains the broker epoch with which each
-follower last fetched, so that the controllers refuse a follower that has restarted since (KIP-903).
-
-A follower whose directory is lost (KIP-858) is not proposed even if it has caught up: Kafka's controllers would accept
-it, but could not elect it.
+answer is sent again until it is answered or newer metadata replaces it.
 
 Source: DefaultAlterPartitionManager and Partition of Kafka 4.1.
 
@@ -302,6 +298,11 @@ class InSyncReplicas:
         return max(0.0, min(wait_s, self._send_from - now) if self._waiting and not self._under_way else wait_s)
 
     def _review(self, log: ReplicaLog, now: float, *, check: bool) -> None:
+        """Propose a change of a log's ISR, if it needs one.
+
+        A follower whose directory is lost (KIP-858) is not proposed: Kafka's controllers would accept it, but could not
+        elect it.
+        """
         with log.core.locked():
             led = self._led.get(log)
             if led is None or not log.led or log.offline or led.in_sync.pending is not None:
@@ -379,6 +380,11 @@ class InSyncReplicas:
         return self._led.get(item.log) is item.led and item.led.in_sync.pending is item.proposal
 
     def _partition(self, item: _Item) -> AlterPartitionRequestPartitionData:
+        """Return a proposal's part of the request.
+
+        It contains the broker epoch with which each follower last fetched. So the controllers refuse a follower that
+        has restarted since (KIP-903).
+        """
         isr = item.proposal.isr
         epochs = {**item.epochs, self._node_id: self._epoch()}
         return AlterPartitionRequestPartitionData(

@@ -1,9 +1,9 @@
 """Write users with their SCRAM credentials into the files of controllers that have not been started yet.
 
 No request accepts the keys of a SCRAM credential, so they must be in the controllers' files. The command `kafka-storage
-format` writes the file bootstrap.checkpoint: a snapshot with a header, batches of records and a footer. The Apache
-Kafka controller that first leads the quorum applies this file. Here, the users are inserted as one batch before the
-footer. This must be done for every controller, since any of them may be the first leader.
+format` writes the file bootstrap.checkpoint: a snapshot with a header, batches of records and a footer. This module
+inserts the users as one batch before the footer. Call it for every controller: the one that first leads the quorum
+applies its file.
 
 Source: BootstrapDirectory and BatchFileWriter of Kafka 4.1. Blocks; the directory must not be in use.
 """

@@ -1,7 +1,8 @@
 """Report to the controllers in which directory each replica of this broker is (KIP-858).
 
 The report names this broker's data directory, or LOST for an unfit replica. A replica is *fit* while it has lost no
-record and can be written.
+record and can be written. A replica in LOST can neither be elected nor join the ISR. That protects acknowledged
+records.
 
 A damaged replica is repaired in these steps:
 
@@ -11,17 +12,8 @@ A damaged replica is repaired in these steps:
     4  the replica is fit: AssignReplicasToDirs reports this broker's directory
     5  the leader proposes to add the replica to the ISR
 
-A replica in LOST can neither be elected nor join the ISR. That protects acknowledged records: the controllers may still
-consider the replica complete. They keep it eligible (KIP-966) while fewer than min.insync.replicas are in sync. A
-leader that runs Apache Kafka may add the replica to the ISR before the truncation, because of its log end offset. So a
-truncated replica that is in the ISR or ELR stays in LOST even if no other replica is left: only an unclean election may
-give up acknowledged records.
-
-An unfit replica that was not truncated stays in its directory while no other replica is in sync. It leads with the
+While no other replica is in sync, an unfit replica that was not truncated stays in its directory. It leads with the
 records that it has: damaged records are not served, and no offset is assigned twice.
-
-If the last other replica fails at the moment of the report, the partition has no leader. The broker then reports the
-directory that the controllers already have, and they elect a leader.
 
 Source: AssignmentsManager of Kafka 4.1, ReplicationControlManager.handleAssignReplicasToDirs.
 
@@ -204,7 +196,16 @@ class DirectoryAssignments:
         return None if self._taken.get(log) == asked else asked
 
     def _review(self, log: ReplicaLog) -> bytes | None:
-        """Return the directory to report for a replica now; None if nothing has to be reported."""
+        """Return the directory to report for a replica now; None if nothing has to be reported.
+
+        A truncated replica in the ISR or ELR stays in LOST even if no other replica is left: only an unclean election
+        may give up acknowledged records. The controllers keep a replica eligible (KIP-966) while fewer than
+        min.insync.replicas are in sync, so they may consider it complete. A leader that runs Apache Kafka may add it to
+        the ISR before the truncation, because of its log end offset.
+
+        If the last other replica fails at the moment of the report, the partition has no leader. Then the directory
+        that the controllers already have is reported, and they elect a leader.
+        """
         assignment = log.assignment
         if log.deleted or not assignment.held:
             self._watched.pop(log, None)

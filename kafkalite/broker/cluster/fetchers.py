@@ -3,11 +3,8 @@
     kafkalite-fetcher-LEADER-N    fetches from the leader (`Follower`) and applies its responses to the logs
 
 Each partition belongs to one thread. A fetcher has its own connection to the leader's inter-broker listener. The
-metadata thread adds and removes partitions, which takes effect before the next request. It does not wait for a fetcher:
-if a late response is for a log that now leads, or that follows another leader, the log rejects it (LeaderChanged).
-
-A throttled partition that lags is not fetched while the throttled rate is used up
-(kafkalite.broker.cluster.replication_limits).
+metadata thread adds and removes partitions without waiting for a fetcher. A log itself rejects a late response if it
+now leads or follows another leader (LeaderChanged).
 
 Request versions depend only on the cluster's metadata.version, as with a Java broker.
 

@@ -7,10 +7,7 @@
 
 One request is for all partitions that are followed from this leader. It is part of an incremental fetch session
 (KIP-227), so partitions without new records cost nothing. A request has the epoch of the last batch, and the response
-shows where the logs diverge (KIP-595); `divergence` computes the truncation offset.
-
-A log may have changed since the request. So the response for a partition is used only if its log is still at the
-requested position in the same leader epoch.
+shows where the logs diverge (KIP-595).
 
 Source: AbstractFetcherThread, ReplicaFetcherThread, FetchSessionHandler of Kafka 4.1. Does no I/O; belongs to one
 thread.
@@ -348,7 +345,10 @@ class Follower:
                 self.delay(key, each.leader_epoch, now)
 
     def answered(self, response: FetchResponse, now: float) -> list[Step]:
-        """Return the steps that a response to the last request requires, in order. A step is a change of a log."""
+        """Return the steps that a response to the last request requires, in order. A step is a change of a log.
+
+        A partition's response is used only if its log is still at the requested position in the same leader epoch.
+        """
         if response.error_code:
             self._refused(response.error_code, now)
             return []

@@ -10,17 +10,11 @@ The state is COMMITTED, or PENDING while a proposal is not decided:
     answer: any other error                        PENDING, and the proposal is sent again
     metadata: newer partition or leader epoch      COMMITTED, with the ISR of the metadata
 
-The controllers decide. Each decision has a partition epoch, which the next proposal must contain (compare and set).
-
-At most one proposal is pending. Until it is decided, the high watermark waits for the replicas of both the old and the
-proposed ISR (`maximal`). The reason is that a joining replica may already be eligible as leader, and that a leaving one
-may still be (KIP-497).
-
-The answer to a proposal and the metadata record of the decision arrive in either order. The second of them changes
-nothing.
+The controllers decide. Each decision has a partition epoch, which the next proposal must contain (compare and set). At
+most one proposal is pending. Until it is decided, the high watermark waits for the replicas of both the old and the
+proposed ISR (`maximal`).
 
 Source: Partition.prepareIsrExpand, handleAlterPartitionUpdate, handleAlterPartitionError and makeLeader of Kafka 4.1.
-Unlike in Kafka, metadata with the current partition epoch leaves a proposal pending.
 
 Thread rule: the caller must hold a lock. Does no I/O.
 """
@@ -99,11 +93,18 @@ class InSync:
 
     @property
     def maximal(self) -> frozenset[int]:
-        """All replicas that count for the high watermark."""
+        """All replicas that count for the high watermark.
+
+        A joining replica may already be eligible as leader, and a leaving replica may still be eligible (KIP-497).
+        """
         return frozenset(self.isr) if self.pending is None else frozenset(self.isr) | frozenset(self.pending.isr)
 
     def told(self, leader_epoch: int, partition_epoch: int, isr: tuple[int, ...]) -> bool:
-        """Apply metadata; return whether it is new."""
+        """Apply metadata; return whether it is new.
+
+        The answer to a proposal and the metadata of the decision arrive in either order; the second of them changes
+        nothing. Unlike in Kafka, metadata with the current partition epoch leaves a proposal pending.
+        """
         if leader_epoch == self.leader_epoch and partition_epoch <= self.partition_epoch:
             return False
         if leader_epoch < self.leader_epoch:

@@ -2,15 +2,12 @@
 
     REGISTERING ─▶ STARTING ─▶ IN_SERVICE ─▶ STOPPING ─▶ STOPPED         any phase before STOPPED ─▶ FAILED
 
-Registration gives the broker its epoch. A heartbeat has the offset of the applied metadata.
-
-In STARTING, the broker sends heartbeats at short intervals and asks to stay fenced, until the controllers report that
-its metadata has caught up. When it is also ready to serve, it asks to be unfenced.
-
-If the controllers get no heartbeat for broker.session.timeout.ms (their setting), they fence the broker. It continues
-to send heartbeats, and is unfenced again.
-
-To stop, the broker asks for a controlled shutdown in its heartbeats, and serves clients until it leads no partition.
+    REGISTERING   the broker registers and gets its epoch
+    STARTING      heartbeats report the applied metadata. When the controllers report that it has caught up and the
+                  broker is ready to serve, the broker asks to be unfenced
+    IN_SERVICE    heartbeats continue. If the controllers get none for their broker.session.timeout.ms, they fence the
+                  broker; a later heartbeat unfences it
+    STOPPING      heartbeats ask for a controlled shutdown; the broker serves clients until it leads no partition
 
 Only one process may use a node id: a process fails if another process's registration replaces its own.
 

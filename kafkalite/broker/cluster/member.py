@@ -7,15 +7,14 @@ A member has these threads:
     kafkalite-forwarder   forwards clients' requests to the quorum's leader (`Forwarder`)
     kafkalite-heartbeat   registers and sends heartbeats (`Lifecycle`) on its own connection, so nothing delays them
 
-The metadata thread calls `listeners` with the previous image and the new one, in order. Only after that, a heartbeat
-reports the new image as applied.
-
-A fault that prevents the broker from continuing is reported to `on_fatal`, once. Examples are metadata that it cannot
-apply, and another broker with the same id. During the start, the fault is raised as a StartupError instead.
+The metadata thread calls `listeners` with the previous image and the new one, in order. A heartbeat reports an image as
+applied only after these calls.
 
     start ─▶ wait_caught_up ─▶ the other parts of the broker start ─▶ enter ─▶ … ─▶ stop
 
-`wait_caught_up` and `enter` wait; `give_up` ends both waits early. Any thread may read `image`.
+`wait_caught_up` and `enter` wait; `give_up` ends both waits early. A fault that prevents the broker from continuing,
+such as another broker with the same id, is reported to `on_fatal`, once. During the start it is raised as a
+StartupError instead. Any thread may read `image`.
 """
 
 from __future__ import annotations

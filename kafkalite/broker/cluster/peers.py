@@ -3,10 +3,7 @@
     lane(node, api).put(item) ─▶ the waiting items, together ─▶ build ─▶ request ─▶ settle(items, answer or None)
 
 An *item* is, for example, a transaction marker. A lane has its own thread and connection (`Brokers`), and one request
-in flight. Items that arrive meanwhile wait for the next request.
-
-A response names the subject of an item, for example a producer id, and not the item. So if two different items have the
-same subject, the second one waits for the next request.
+in flight. Items that arrive during a request wait for the next one.
 
 A lane sends nothing twice. Without a response `settle` gets None, and the sender decides whether to put the items
 again.
@@ -44,7 +41,11 @@ ITEMS_MAX: Final = 1000
 
 
 def _that_agree(waiting: list[Any], says: Says | None) -> tuple[list[Any], list[Any]]:
-    """Split the waiting items into (items that can be in one request together, the rest)."""
+    """Split the waiting items into (items that can be in one request together, the rest).
+
+    A response names the subject of an item, for example a producer id, and not the item. So two different items with
+    the same subject cannot be in one request.
+    """
     if says is None:
         return waiting[:ITEMS_MAX], waiting[ITEMS_MAX:]
     said: dict[Hashable, Hashable] = {}

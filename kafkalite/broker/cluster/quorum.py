@@ -1,9 +1,9 @@
 """Find the leader of the controllers' quorum; without a known leader, choose the next address to try.
 
-A node that gets a Fetch and is not the leader responds with an error. The response has the leader's id and epoch, and
-in newer versions also its address. If the response has no address, the leader's address is looked up by its id: in
-`controller.quorum.voters`, or in the controllers' registrations in the metadata log. The epoch never decreases. While
-no leader is known, the configured addresses are tried in turn.
+A node that gets a Fetch and is not the leader responds with the leader's id and epoch, and in newer versions with its
+address. Without an address in the response, the leader's id is looked up: in `controller.quorum.voters`, or in the
+controllers' registrations in the metadata log. The epoch never decreases. While no leader is known, the configured
+addresses are tried in turn.
 
 Source: KafkaRaftClient (transitions of an observer) and RequestManager of Kafka 4.1.
 
