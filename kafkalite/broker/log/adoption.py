@@ -8,14 +8,9 @@
     no segment files                                      ignore it, with one log line
     damaged partition.metadata                            ignore it, with one log line; a saved index may have the id
 
-To *adopt* a directory is to add its topic and partition to the journal.
-
-A damaged partition.metadata does not count as missing. A power cut can damage this file in the directory of a deleted
-topic; if the directory were adopted, the deleted topic would exist again. If the journal knows the topic, the file is
-rewritten. That is safe, because a topic is created only after all older directories with its name are durably gone.
-
-The leader epoch of an adopted partition continues above the last epoch in its directory. The producer ids in the
-directory's snapshots are never allocated again.
+To *adopt* a directory is to add its topic and partition to the journal. The leader epoch of an adopted partition
+continues above the last epoch in its directory. The producer ids in the directory's snapshots are never allocated
+again.
 
 All of this runs once, at start, on the manager's thread.
 """
@@ -110,7 +105,9 @@ def sort_out(
 def identity_of(path: str) -> tuple[bytes | None, bool]:
     """Return (topic id of a partition directory or None, whether its partition.metadata is damaged).
 
-    If the file is damaged, the topic id comes from the saved indexes.
+    If the file is damaged, the topic id comes from the saved indexes. A damaged file does not count as missing. A power
+    cut can damage it in the directory of a deleted topic; if the directory were adopted, the deleted topic would exist
+    again.
     """
     try:
         return checkpoints.read_partition_topic_id(path), False
@@ -119,6 +116,10 @@ def identity_of(path: str) -> tuple[bytes | None, bool]:
 
 
 def _write_anew(path: str, known: TopicState) -> None:
+    """Rewrite the damaged partition.metadata of a topic in the journal.
+
+    That is safe, because a topic is created only after all older directories with its name are durably gone.
+    """
     logger.warning("partition.metadata is damaged; writing it again", extra=fields(path=path))
     try:
         checkpoints.write_partition_topic_id(path, known.topic_id, durable=True)

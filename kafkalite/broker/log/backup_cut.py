@@ -6,23 +6,15 @@
     4  the housekeeper writes these ends to `.backup/NAME.json`, its last file
     5  the command reads the links, empties `backup.request`, and removes `.backup/` and `backup.request`
 
-The *cut* is the set of links together with the noted ends of the logs. Logs refer to each other, so all ends are noted
-at one moment. Thus every committed offset has its record, every marker has its Prepare record, and every completed
-transaction has all its markers. The copy equals the files that kill -9 would leave at that moment, and a broker that
-starts on the copy recovers it in the same way.
+The *cut* is the set of links together with the noted ends. All ends are noted at one moment, because logs refer to each
+other: every marker, for example, has its Prepare record. The copy equals the files that kill -9 would leave at that
+moment, so a broker that starts on the copy recovers it in the same way.
 
-A hard link keeps the bytes of a file that retention, compaction or a topic's deletion removes during the backup. It
-also keeps the journal's file when the journal is compacted. While a log is locked, all its segments have their files
-and names. The manager's lock is held throughout, so no topic is created or deleted. Derived files, such as indexes and
-snapshots, are linked before all logs are locked. A start truncates the other files to the noted ends.
+A hard link keeps the bytes of a file that retention, compaction or a topic's deletion removes during the backup. The
+manager's lock is held throughout, so no topic is created or deleted.
 
-Two requests must not be confused. Every request has its own name. A client that gives up empties the request before it
-removes anything, and the broker reads the name again at the end. So either the client or the broker removes a cut for
-which no client waits, and no later request finds it.
-
-Any process that can write into the data directory can request a backup; there is no other way. If the requesting
-process has ended, the broker removes the request and everything made for it. The broker refuses a request by removing
-it.
+Any process that can write into the data directory can request a backup; there is no other way. The broker refuses a
+request by removing it.
 
 Thread rule: all of it blocks and runs on the housekeeper's thread. Appends wait while all locks are held: about a
 microsecond for each log.
@@ -84,6 +76,10 @@ def look(directory: str, make: Callable[[str, str], None]) -> None:
     """Serve a pending backup request: call `make` with the directory for the links and the path of the file for the
     cut.
 
+    If the requesting process has ended, the request and everything made for it are removed. Two requests are never
+    confused: each has its own name, which is read again at the end. A client that gives up empties the request before
+    it removes anything. So either the client or the broker removes a cut for which no client waits.
+
     Without a request, a call costs one stat.
     """
     request = f"{directory}/{files.BACKUP_REQUEST_NAME}"
@@ -121,7 +117,9 @@ def _name_in(request: str) -> str:
 def make(logs: LogsToCut, links: str, path: str) -> None:
     """Link all files into the directory `links`; then write the ends of the logs into the file `path`. OSError.
 
-    The client waits for this last file.
+    The client waits for this last file. Derived files, such as indexes and snapshots, are linked before all logs are
+    locked. While a log is locked, all its segments have their files and names. A start on the copy truncates the other
+    files to the noted ends.
     """
     disk.make_directories(links, file_ops.DIRECTORY_MODE)
     cleaner_path = f"{logs.directory}/{files.CLEANER_OFFSETS_NAME}"

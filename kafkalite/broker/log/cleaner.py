@@ -10,16 +10,10 @@ A log is clean below its *cleaner offset*. The dirty part begins at this offset.
 - the first segment with a record younger than min.compaction.lag.ms
 
 A log is due if the dirty part is more than min.cleanable.dirty.ratio of the bytes up to its end, or if a dirty record
-is older than max.compaction.lag.ms. The housekeeper applies retention to logs with policy `compact,delete`.
+is older than max.compaction.lag.ms.
 
-A failed compaction is logged. Unless the disk was full, the log is not compacted again before the next start: data that
-cannot be read must not be rewritten.
-
-Before a compaction, its segments, their names and a recovery point above them become durable. Otherwise a start would
-treat the missing offsets as records lost in a power cut, as it does above the recovery point.
-
-The file `cleaner-offset-checkpoint` is Kafka's. An entry may be too low, since compacting again is harmless. The
-entries of a deleted topic are removed before its name can be used again.
+If a compaction fails, the log is not compacted again before the next start: data that cannot be read must not be
+rewritten. After a full disk or another temporary error, the compaction is tried again.
 
 Thread rule: one thread at a time compacts a log. `_lock` guards the offsets and the lists, and the checkpoint is
 written under it. No other lock is taken under it.
@@ -100,7 +94,10 @@ class LogCleaner:
     # --- life ---------------------------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Read the checkpoint. If the checkpoint is missing or damaged, every log is dirty from its log start."""
+        """Read the checkpoint. If the checkpoint is missing or damaged, every log is dirty from its log start.
+
+        The file `cleaner-offset-checkpoint` is Kafka's. An entry may be too low, since compacting again is harmless.
+        """
         self._offsets = checkpoints.read_offsets(self._path) or {}
 
     def start(self) -> None:
@@ -179,8 +176,9 @@ class LogCleaner:
             return self._offsets.get((topic, partition), 0) > 0
 
     def forget_topic(self, name: str) -> None:
-        """Drop the cleaner offsets of all topics that had this name: a deleted topic, or an earlier topic with a new
-        topic's name. OSError.
+        """Drop the cleaner offsets of all topics that had this name, before the name is used again. OSError.
+
+        The name is a deleted topic's, or a new topic's that an earlier topic had.
         """
         with self._lock:
             kept = {key: offset for key, offset in self._offsets.items() if key[0] != name}
@@ -312,7 +310,11 @@ class LogCleaner:
         )
 
     def _clean(self, chosen: LogToClean, now_ms: int) -> bool:
-        """Compact the chosen log; return whether its cleaner offset rose."""
+        """Compact the chosen log; return whether its cleaner offset rose.
+
+        Before the compaction, its segments, their names and a recovery point above them become durable. Otherwise a
+        start would treat the missing offsets as records lost in a power cut, as it does above the recovery point.
+        """
         log = chosen.log
         compaction = Compaction(
             log,

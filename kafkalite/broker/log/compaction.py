@@ -9,22 +9,12 @@
 The *mapped end* is the first offset whose key is not in the key map. kafkalite._native.log.compaction decides which
 records of a batch stay.
 
-Transactions. Records of aborted transactions are removed. A marker is removed once its transaction has no batch left
-and delete.retention.ms has passed since then (KIP-534). The index of aborted transactions loses an entry in the first
-pass that finds no batch of its transaction.
+Records of aborted transactions are removed. A marker is removed once its transaction has no batch left and
+delete.retention.ms has passed since then (KIP-534).
 
-Damage is never overwritten. A segment with quarantined bytes stays as it is, with a log line. The damage may hide older
-records of any key, so all tombstones and markers after it stay. The outcome of a transaction that crosses the damage is
-unknown, so its records stay.
-
-A compaction needs memory for:
-
-    the key map              log.cleaner.dedupe.buffer.size, 24 bytes per key
-    an output buffer         log.cleaner.io.buffer.size and one batch
-    one decompressed batch   filtered in place; copied once if its tombstones get a delete horizon
-    transactions             eight bytes for each marker and for each batch of an aborted transaction
-
-`kafkalite.broker.limits.budget` adds all this up.
+Damage is never overwritten. A segment with quarantined bytes stays as it is, with a log line. All tombstones and
+markers after the damage stay, because the damage may hide older records of any key. The records of a transaction that
+crosses the damage stay, because its outcome is unknown.
 
 Thread rule: a compaction belongs to one cleaner thread. Reads and appends continue meanwhile.
 """
@@ -88,7 +78,15 @@ class SegmentDamaged(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionLimits:
-    """The memory that a compaction may use."""
+    """The memory that a compaction may use.
+
+        the key map              log.cleaner.dedupe.buffer.size, 24 bytes per key
+        an output buffer         log.cleaner.io.buffer.size and one batch
+        one decompressed batch   filtered in place; copied once if its tombstones get a delete horizon
+        transactions             eight bytes for each marker and for each batch of an aborted transaction
+
+    `kafkalite.broker.limits.budget` adds all this up.
+    """
 
     key_map_size: int  # bytes
     key_map_load_factor: float

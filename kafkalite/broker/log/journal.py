@@ -23,14 +23,10 @@ changed the file, and the broker refuses to start.
     {"op": "acls", "add": [acl, ...], "remove": [acl, ...]}   an ACL is the seven texts of kafkalite.base.acls.Acl
     {"op": "quota", "changes": [{"entity": {type: name or null}, "key", "value": number or null}, ...]}
 
-One line has all changes that a request makes to users, ACLs or quotas. So they apply as a whole or not at all. Adding
-an ACL that exists is an error, and so is removing an ACL or quota that does not exist: permissions are never guessed.
+All changes of users, ACLs or quotas in one request are in one line, so they apply as a whole or not at all.
 
 A partition's leader epoch is the count of unclean starts minus the partition's base. So an unclean start adds one line
 for any number of partitions.
-
-A file with many more lines than its state needs is rewritten, at a start and from time to time while the broker runs.
-The steps are: temporary file, sync, rename, sync of the directory.
 
 Thread rule: the manager's lock orders writers. Everything here blocks.
 """
@@ -194,6 +190,7 @@ def quotas_change(changes: Iterable[Change]) -> dict[str, Any]:
 
 
 def _apply_quotas(state: MetadataState, change: dict[str, Any]) -> None:
+    """Apply changes of quotas. ValueError if a removed quota does not exist."""
     for entity, key, value in map(Change.from_fields, change["changes"]):
         if value is not None:
             state.quotas.setdefault(entity, {})[key] = value
@@ -206,6 +203,8 @@ def _apply_quotas(state: MetadataState, change: dict[str, Any]) -> None:
 
 
 def _apply_acls(state: MetadataState, change: dict[str, Any]) -> None:
+    """Apply changes of ACLs. ValueError if an added ACL exists or a removed ACL does not: permissions are never
+    guessed."""
     for acl in map(Acl.from_texts, change["remove"]):
         if acl not in state.acls:
             raise ValueError(f"removal of an ACL that does not exist: {acl.texts()!r:.200}")
@@ -370,7 +369,8 @@ class Journal:
         return journal
 
     def rewrite(self) -> None:
-        """Replace the file by the shortest file with the same state.
+        """Replace the file by the shortest file with the same state: temporary file, sync, rename, sync of the
+        directory.
 
         After an OSError the old file stays in use. If another file may have its name now, `failure` is set.
         """

@@ -4,35 +4,20 @@
     otherwise       read everything after the flushed offset and check its CRCs; truncate the tail at the first bytes
                     that are no batch, and quarantine damage below the flushed offset (see recovery)
 
-Flushed offset. The *flushed offset* is the offset up to which the log is known to be durable. It is the recovery point
-of the last checkpoint, or a higher offset if saved indexes cover the log without a gap from the recovery point to that
-offset. A saved index proves this, because it is written only after its bytes were synced. Offsets below the flushed
-offset are never reused, even if their records are lost.
+The *flushed offset* is the offset up to which the log is known to be durable. It is the recovery point of the last
+checkpoint, or a higher offset if saved indexes cover the log from the recovery point to that offset. Offsets below the
+flushed offset are never reused, even if their records are lost.
 
-A saved index does not prove that file names are durable. So after an unclean stop, the log counts as durable only up to
-the recovery point until its next flush.
+After a power cut, offsets may be missing between two segments: the name of the later segment survived, but not the end
+of the earlier segment. Such a *gap* is handled as follows:
 
-Directories from Kafka. If Kafka wrote a directory last, Kafka's index files are next to the active segment:
+    above the flushed offset                           the log is truncated at the gap
+    below it, in a log that was never compacted        the gap is damage; it is found when the earlier segment's index
+                                                       is first loaded
+    below it, in a log that was ever compacted         the gap is normal
 
-- On a standalone broker, the directory may be a copy, which may end below our recovery point. So no offset counts as
-  missing, and bad bytes are not truncated if intact batches follow them.
-- In a cluster, a Java broker used this data directory and also wrote the recovery point. Below that point only the last
-  segment is read. Above it Kafka also compacts, so offsets may be missing there, unless a leader has them.
-
-Kafka's index files are removed when their segment grows or is truncated: a Java broker would trust them, but it
-rebuilds missing files. They are also the only sign that Kafka wrote the log. So if no other broker has the records, the
-whole log and a recovery point at its end are made durable before the files are removed (`LogOpener.keep_taken_over`).
-Otherwise, after a crash, offsets that Kafka compacted away would count as lost.
-
-Gaps. After a power cut, offsets may be missing between two segments: the name of the later segment survived, but not
-the end of the earlier segment.
-
-- Above the flushed offset, the log is truncated at the gap.
-- Below the flushed offset, a gap is damage. It is found when the index of the segment before the gap is first loaded,
-  not at a start, and it is remembered.
-- If the log was ever compacted, a gap below the flushed offset is normal: compaction writes recovery points before it
-  removes anything.
-- Without a recovery point file, nothing is truncated. The log is made durable before the file is written again.
+Kafka's index files next to the active segment show that Kafka wrote the directory last. Then fewer gaps and bad bytes
+count as damage (`_recover`).
 
 Thread rule: several threads may load different directories at once. Everything here may block.
 """
@@ -135,7 +120,11 @@ def _make(plan: LoadPlan, services: LogServices) -> PartitionLog:
 
 
 def load(plan: LoadPlan, services: LogServices) -> PartitionLog:
-    """Open the log of one partition. OSError if the log's files cannot be read; the caller then uses load_offline."""
+    """Open the log of one partition. OSError if the log's files cannot be read; the caller then uses load_offline.
+
+    After an unclean stop, file names may not be durable, and saved indexes do not prove that they are. So the log
+    counts as durable only up to the recovery point until its next flush.
+    """
     log = _make(plan, services)
     if (plan.adopted or not plan.clean) and disk.is_directory(plan.directory):
         log.entries.doubted()
@@ -292,7 +281,15 @@ def _find_end(
 def _recover(
     log: PartitionLog, plan: LoadPlan, segments: tuple[Segment, ...], start: int, *, foreign: bool
 ) -> tuple[tuple[Segment, ...], int, int]:
-    """Read and check everything that could be lost or incomplete; return (segments, log end, flushed offset)."""
+    """Read and check everything that could be lost or incomplete; return (segments, log end, flushed offset).
+
+    `foreign`: Kafka wrote the directory last.
+
+    - On a standalone broker, the directory may be a copy that ends below our recovery point. So no offset counts as
+      missing, and bad bytes are not truncated if intact batches follow them.
+    - In a cluster, a Java broker used this data directory and also wrote the recovery point. Below that point only the
+      last segment is read. Above it Kafka also compacts, so offsets may be missing there, unless a leader has them.
+    """
     covered = [_covered_end(plan, segment) for segment in segments]
     believed = plan.replicated or not foreign  # whether the recovery point was written for these files
     known = max(start, (plan.recovery_point or 0) if believed else 0)
@@ -377,8 +374,8 @@ def _flushed_end(
 ) -> int:
     """Return the offset up to which the log is durable: `known`, or the end of the saved indexes that continue from it.
 
-    A saved index proves that its own segment is durable. It proves nothing about the earlier segments, which may have
-    been recovered and not synced since.
+    A saved index is written only after its segment's bytes were synced, so it proves that they are durable. It proves
+    nothing about the earlier segments, which may have been recovered and not synced since.
     """
     known = max(known, segments[0].base_offset)
     for i, (segment, (end, summary)) in enumerate(zip(segments, covered, strict=True)):
@@ -391,7 +388,11 @@ def _flushed_end(
 
 
 def _gaps_until(plan: LoadPlan, flushed: int, *, keep: bool) -> int:
-    """Return the offset below which missing offsets do not count as damage."""
+    """Return the offset below which missing offsets do not count as damage.
+
+    In a log that was ever compacted, this is the flushed offset: compaction writes recovery points before it removes
+    anything. Without the file of recovery points, no gap of such a log counts as damage.
+    """
     if keep or (plan.sparse and not plan.points_known):
         return recovery.OFFSET_MAX
     return flushed if plan.sparse else 0

@@ -11,16 +11,12 @@ The *new end* is the offset at which the truncated log ends. The *cut segment* i
        segments, to be removed. Sync file and directory.
     5  Remove leader epochs that begin at the new end or above it, durably. The truncation is complete.
 
-Readers never see a file change. If a reader uses (pins) the cut segment, the beginning of its file is copied to a new
-file before step 3, and readers of the old segment keep the old file. If no reader pins the cut segment, no reader can
-open it after step 3, so its file is shortened in place.
+Readers never see a file change: if a reader uses (pins) the cut segment, it keeps the old file, and the log gets a
+copy.
 
 After a power cut between the steps, each file has at least the beginning of its old content. A start reads the log from
-the recovery point on and keeps what is intact (kafkalite.broker.log.loading). The epochs are removed last, since the
-start may need them; epochs above the log end are harmless.
-
-Old and new batches never mix. Nothing is appended before all steps are done. After a crash, nothing is appended before
-the start has made the files durable that it found (ReplicaLog.sync_walked).
+the recovery point on and keeps what is intact (kafkalite.broker.log.loading). Nothing is appended before all steps are
+done, so old and new batches never mix.
 
 Thread rule: all steps run under the log's lock and its flush lock. So no sync that began earlier counts for later
 writes.
@@ -177,6 +173,10 @@ def _lower(log: TruncatableLog, offset: int) -> None:
 
 
 def _cut(log: TruncatableLog, offset: int) -> None:
+    """Truncate the log to `offset`, by the steps of the module's docstring.
+
+    The epochs are removed last, since a start after a crash may need them. Epochs above the log end are harmless.
+    """
     segments = log.segments
     i = max(i for i, segment in enumerate(segments) if segment.base_offset <= offset)
     old = segments[i]
@@ -241,6 +241,8 @@ def _cut_in_place(
 ) -> bool:
     """Do steps 3 and 4 of the module's docstring in the segment's own file. If a reader uses the segment, do nothing
     and return False.
+
+    After step 3 no reader can open the old segment, so its file can be shortened.
     """
     new = _front_of(log, old, position)
     if not log.replica.publish_cut((*before, new), start, end, unpinned=old):

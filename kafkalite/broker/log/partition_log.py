@@ -6,17 +6,20 @@
 
 The native LogCore appends and reads. For every operation that may block, it calls its PartitionLog.
 
+After a failure:
+
+    full disk                             appends are refused, until a write succeeds again
+    no memory or file descriptors left    only the operation fails
+    failed sync, any other write error    the partition is offline until the process ends: only durable bytes count, and
+                                          only a new start reads them
+
 Thread rule: any thread may call anything. Methods named `_..._locked` need the log's lock. A second lock, `flush_lock`,
 lets one sync run at a time, so that a later success never hides a failed sync. It may be taken under the log's lock,
 but not the other way round.
 
-Appends and reads do not wait for a sync under the log's lock. Only rare operations work on the disk under this lock: a
-roll, a new leader epoch, a truncation, and loading an index or producer state. A network worker does not wait for them:
-its append is deferred to a thread that may block.
-
-Failures. If the disk is full, only appends are refused, until a write succeeds again. A lack of memory or of file
-descriptors fails only the operation. After a failed sync or any other write error the partition is offline until the
-process ends: only durable bytes count, and only a new start reads them.
+Appends and reads do not wait for a sync under the log's lock. Only rare operations, such as a roll or a truncation,
+work on the disk under this lock. A network worker does not wait for them: its append is deferred to a thread that may
+block.
 """
 
 from __future__ import annotations

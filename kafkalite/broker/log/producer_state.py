@@ -3,10 +3,9 @@
     load    newest valid snapshot S  +  NNN.txnindex of the segments, markers below S  +  the log's batches from S on
     save    changed NNN.txnindex, synced  ▸  snapshot S; its companion file has the marks of all txnindex files
 
-The *mark* of a txnindex file is its entry count and CRC; the companion of a snapshot is its file `NNN.producers`. A
-txnindex file that does not match its mark is not used. It may be lost, incomplete, older than the snapshot, left by an
-interrupted compaction, or rewritten by Kafka. Then the aborted transactions are rebuilt by reading the log. A snapshot
-without marks is Kafka's; its txnindex files are used if their entries are in order.
+The *mark* of a txnindex file is its entry count and CRC. The companion of a snapshot is its file `NNN.producers`. If a
+txnindex file does not match its mark, the aborted transactions are rebuilt by reading the log. A snapshot without marks
+is Kafka's; its txnindex files are used if their entries are in order.
 
 State is saved at a roll, at a checkpoint if it changed enough, at a clean stop, and after a compaction.
 
@@ -145,7 +144,8 @@ class ProducerState:
         """Return those entries of a segment's txnindex that the snapshot's mark covers; None if the file does not match
         the mark.
 
-        The entries after the covered ones must belong to transaction markers after the snapshot.
+        Such a file may be lost, incomplete, older than the snapshot, left by an interrupted compaction, or rewritten by
+        Kafka. The entries after the covered ones must belong to transaction markers after the snapshot.
         """
         if expected is None:
             return transaction_index.decode(data, base, limit)

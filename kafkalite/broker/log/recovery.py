@@ -1,15 +1,13 @@
 """Decide what happens to bytes of a log that are not batches: truncate the log, quarantine them, or remove zeros.
 
 To *quarantine* bytes or offsets is to leave them in place, mark them as damaged and never serve them. The *flushed
-offset* is the recovery point of the last checkpoint, or the end that a saved index covers, whichever is higher.
+offset* is the offset up to which the log is known to be durable (kafkalite.broker.log.loading).
 
-- Bad bytes at or above the flushed offset are an interrupted write. The log is truncated at the first of them.
-- Bad bytes below the flushed offset are quarantined and reported. Reads of their offsets return CORRUPT_MESSAGE;
-  batches after them are served.
-- Missing offsets after a sealed segment are quarantined, too, in a log from which nothing removes offsets. They are
-  found when the segment is scanned, because its saved index does not cover the whole file.
-- Zeros after which no offset is missing were preallocated by a broker that did not stop cleanly. They are truncated,
-  with no effect.
+    bad bytes at or above the flushed offset    an interrupted write; the log is truncated at the first of them
+    bad bytes below the flushed offset          quarantined and reported. Reads of their offsets return CORRUPT_MESSAGE;
+                                                batches after them are served
+    missing offsets after a sealed segment      quarantined, in a log from which nothing removes offsets
+    zeros after which no offset is missing      preallocated by a broker that did not stop cleanly; truncated
 
 A log that ends below the flushed offset has lost records; their offsets are not reused.
 
@@ -131,8 +129,9 @@ def quarantine_gap(segment: Segment, offset: int, next_offset: int) -> None:
 def check_end(segment: Segment, offset: int, limit: int) -> None:
     """Quarantine the offsets [offset, limit), which are missing between a sealed segment and the next one.
 
-    Call this only for a log in which no offset may be missing. Do nothing if the segment has Kafka's index files, since
-    Kafka may have compacted it, or if `log repair` removed the offsets.
+    They are found when the segment is scanned, because its saved index does not cover the whole file. Call this only
+    for a log in which no offset may be missing. Do nothing if the segment has Kafka's index files, since Kafka may have
+    compacted it, or if `log repair` removed the offsets.
     """
     if offset >= limit:
         return

@@ -8,13 +8,11 @@
 Consumers see records below the high watermark, which replication moves and a checkpoint stores. If this broker leads
 and has the only replica, they see all records.
 
-After a restart, the log ends with its last intact batch, and the leader sends what is missing. So a start quarantines
-nothing and keeps no gap (kafkalite.broker.log.loading). The exception is a replica that alone has every acknowledged
-record.
+After a restart, the log ends with its last intact batch, and the leader sends what is missing. Damage is quarantined
+only if no other replica has every acknowledged record.
 
-A replica is *fit* while it has lost no record and can be written. An unfit leader asks the controllers to elect another
-leader (kafkalite.broker.cluster.directories). An unfit follower truncates its log at the damage, and is fit again once
-it has caught up.
+A replica is *fit* while it has lost no record and can be written. The module `kafkalite.broker.cluster.directories` has
+the steps that make a replica fit again.
 
 Thread rule: the rule of PartitionLog applies. Methods that append, truncate or change epochs belong to one thread at a
 time: the fetcher, or the thread that stopped the fetcher.

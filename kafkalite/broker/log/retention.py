@@ -6,14 +6,11 @@
 
     Broker(retention_policies=[KeepTen()])        log.retention.policies=my_module:KeepTen
 
-A policy gets the segments, oldest first, and returns how many of them may be deleted from the front. The largest number
-of all policies applies. The housekeeper's thread calls the application's policies every
-log.retention.check.interval.ms, for logs whose cleanup.policy includes delete. A policy that raises an error deletes
-nothing. It must not keep references to its arguments.
+A policy gets the segments, oldest first, and returns how many of them may be deleted from the front. It must not keep
+references to its arguments. The largest number of all policies applies. A policy that raises an error deletes nothing.
 
-The age of a segment is that of its newest record. If no record has a timestamp, or the newest one is in the future, the
-age of its file is used. The active segment counts at most as old as its last append: otherwise, a record with
-timestamp 0 would delete the segment that is being written.
+The housekeeper's thread calls the application's policies every log.retention.check.interval.ms, for logs whose
+cleanup.policy includes delete.
 """
 
 from __future__ import annotations
@@ -70,7 +67,12 @@ def ask(policy: RetentionPolicy, segments: Sequence[SegmentAge], now_ms: int) ->
 
 
 def time_of(segment: SegmentAge, now_ms: int) -> int:
-    """Return the time in ms since 1970 from which a segment's age is counted."""
+    """Return the time in ms since 1970 from which a segment's age is counted.
+
+    That is the time of its newest record. If no record has a timestamp, or the newest one is in the future, it is the
+    time of the segment's file. The active segment counts at most as old as its last append: otherwise, a record with
+    timestamp 0 would delete the segment that is being written.
+    """
     newest = segment.max_timestamp if 0 <= segment.max_timestamp <= now_ms else segment.modified_ms
     return max(newest, segment.modified_ms) if segment.active else newest
 

@@ -14,15 +14,12 @@ The file `NNN.producers` is one line `crc32c-hex JSON`, with this JSON:
                         last offset]},
      "aborted": {base offset: [count, CRC-32C]}}
 
-NNN is the log end at the time of the snapshot.
-
-Kafka's snapshot has only the last batch of each producer. The companion has the last five, because a producer may have
-five requests in flight and may retry each of them. It also has the entry count and CRC of each segment's NNN.txnindex
-(releases without transactions wrote none).
+NNN is the log end at the time of the snapshot. Kafka's snapshot has only the last batch of each producer. The companion
+has the last five, because a producer may retry five requests in flight. It also has the entry count and CRC of each
+segment's NNN.txnindex (releases without transactions wrote none).
 
 A snapshot without a companion is Kafka's, and valid. If a snapshot is damaged, an older snapshot is used, or the log
-from its start. Kafka may have replaced a snapshot and left our old companion. So a producer's entry in the companion is
-used only if its last batch is the batch in the snapshot.
+from its start.
 
 Everything here may block.
 """
@@ -128,6 +125,9 @@ def load(directory: str, log_first: int, log_end: int, table: ProducerTable) -> 
 
     A snapshot below `log_first`, the first base offset, is ignored, as in Kafka's ProducerStateManager. It lacks the
     changes by removed records: sequences would seem out of order, and ended transactions open.
+
+    Kafka may have replaced a snapshot and left our old companion. So a producer's entry in the companion is used only
+    if its last batch is the batch in the snapshot.
     """
     for offset in offsets_in(directory):
         if not log_first <= offset <= log_end:

@@ -6,19 +6,10 @@
     4  rename NNN.log.swap to NNN.log
 
 After a crash in step 1, a start removes NNN.log.cleaned, and the old segments stay. Once NNN.log.swap exists, a start
-completes the swap.
+completes the swap. The file names, and the way a start handles them, are Apache Kafka's, so either broker can complete
+the other's swap.
 
-The first sync of step 2 makes the names of later segments durable. A compacted segment must never become a log's last
-one: the log would end at the first offset that compaction removed.
-
-The file names, and the way a start handles them, are Apache Kafka's, so either broker can complete the other's swap.
-The new segment has the base offset of the first old one. At a start, a `.swap` file replaces the old segments that
-begin between its base offset and the end of its last batch. An old segment that begins after that end has no record in
-the new one. If such a segment still exists, it is read uncompacted, which is correct.
-
-Readers. The old segments stay open and pinned from before step 3 until the new list of segments is published. After
-that they cannot be opened any more, so no reader opens the new file with an old segment's index. A reader that already
-has an old segment open can continue to read it.
+A reader that already has an old segment open can continue to read it.
 
 Thread rule: one swap of a log at a time, by a cleaner. Files are renamed under the log's lock and synced without it.
 """
@@ -72,6 +63,9 @@ def replace(log: PartitionLog, old: Sequence[Segment], new: Segment) -> None:
 def _announce(log: PartitionLog, new: Segment) -> None:
     """Do step 2 of the module's list: give the compacted segment the name by which a start recognizes it and completes
     the swap.
+
+    The first sync makes the names of later segments durable. A compacted segment must never become a log's last one:
+    the log would end at the first offset that compaction removed.
     """
     file_ops.sync_directory(log.directory)
     cleaned = new.path
@@ -96,7 +90,11 @@ def _withdraw(log: PartitionLog, new: Segment) -> None:
 
 
 def _put_in_place(log: PartitionLog, old: Sequence[Segment], new: Segment) -> list[str]:
-    """Do steps 3 and 4 of the module's list; return the paths to remove later."""
+    """Do steps 3 and 4 of the module's list; return the paths to remove later.
+
+    The old segments stay open and pinned until the new list of segments is published. After that they cannot be opened
+    any more, so no reader opens the new file with an old segment's index.
+    """
     try:
         paths = _publish(log, old, new)
         if paths is not None:
@@ -205,6 +203,11 @@ def _base_of(name: str) -> int | None:
 
 
 def _finish_one(directory: str, base: int, record_format: RecordFormat, cache: FileCache) -> None:
+    """Complete the swap of one `.swap` file.
+
+    It replaces the old segments that begin between its base offset and the end of its last batch. An old segment that
+    begins after that end has no record in the new one; it is read uncompacted, which is correct.
+    """
     path = f"{directory}/{files.stem(base)}{record_format.suffix}"
     announced = path + files.SWAP_SUFFIX
     end, intact = _end_of(directory, base, record_format, cache)
