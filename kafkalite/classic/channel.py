@@ -4,8 +4,7 @@ The protocol has no correlation ids, so a channel is closed if a request fails h
 repeated after 1, 10, 100 ... ms, as in 0.7, for at most `connect_timeout_s` seconds.
 
 The kernel enforces the timeouts of a connected socket (SO_SNDTIMEO, SO_RCVTIMEO). A timeout expires if not a single
-byte is sent or received within it. With these timeouts a request takes one system call and a response two, and each
-call releases the GIL once.
+byte is sent or received within it.
 
 Thread rule: one thread at a time, so threads that share a channel need a lock. Only `interrupt` may be called from
 another thread. After that, the channel cannot be used.
@@ -35,7 +34,11 @@ _TIMEVAL: Final = struct.Struct("@ll")
 
 
 class Channel:
-    """A connection to one broker, which is opened at its first use."""
+    """A connection to one broker, which is opened at its first use.
+
+    Since the kernel enforces the timeouts, a request takes one system call and a response two. Each call releases the
+    GIL once.
+    """
 
     def __init__(
         self,

@@ -7,16 +7,13 @@
     5  shutdown ends the streams and leaves the group
 
 A rebalance has these steps: stop the fetchers, clear the streams, commit offsets (even without auto-commit), read the
-group again, release the owner nodes, claim the new partitions, start fetchers. Changes during a rebalance cause one
-more. If all attempts of a rebalance fail, the next rebalance starts after RETRY_S.
+group again, release the owner nodes, claim the new partitions, start fetchers.
 
 After a lost session the member registers and rebalances again. A lost connection has no effect until the session
 timeout is over. Then the fetchers stop, because other members may own the partitions by then.
 
 Thread rule: any thread may commit or shut down. The connector has one watcher thread, one committer, and one fetcher
-per broker. The lock `_rebalancing` is held through a rebalance; `_wake` guards the flags that kazoo's callbacks set. At
-shutdown another thread leaves the group, so that an unresponsive ZooKeeper delays the shutdown by at most
-LEAVE_TIMEOUT_S.
+per broker. The lock `_rebalancing` is held through a rebalance; `_wake` guards the flags that kazoo's callbacks set.
 
 Source: ZookeeperConsumerConnector of Kafka 0.7.2 (`kafkalite.classic`, fact 5, with the differences after the facts).
 """
@@ -355,7 +352,11 @@ class ConsumerConnector:
     # --- the watcher thread -------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """Rebalance whenever the group, the topics or the brokers have changed. Several changes cause one rebalance."""
+        """Rebalance whenever the group, the topics or the brokers have changed. Several changes cause one rebalance.
+
+        Changes during a rebalance cause one more. If all attempts of a rebalance fail, the next rebalance starts after
+        RETRY_S.
+        """
         while True:
             with self._wake:
                 while not (self._stopping or self._changed or self._session_lost or self._away_too_long()):

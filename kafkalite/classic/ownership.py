@@ -4,8 +4,7 @@
 
 Each member does this by itself when brokers, topics or members change. If two members compute contradictory results for
 a while, the owner nodes in ZooKeeper decide. After an error the connector releases the claimed partitions and tries
-again. This module claims partitions before it reads their offsets, because the previous owner stores its last offset
-before it releases a partition. (Kafka 0.7 reads the offsets first.)
+again.
 
 Thread rule: the connector calls it from one thread at a time.
 
@@ -78,7 +77,11 @@ def decide(
 
 
 def find_offsets(client: KazooClient, group: GroupPaths, share: ConsumerShare, config: ConsumerConfig) -> None:
-    """Find where to read each owned partition: at the group's stored offset, or else where autooffset.reset selects."""
+    """Find where to read each owned partition: at the group's stored offset, or else where autooffset.reset selects.
+
+    Call it after `claim`, because the previous owner stores its last offset before it releases a partition. (Kafka 0.7
+    reads the offsets first.)
+    """
     silent: set[int] = set()
     for topic, partition in share.owners:
         stored = nodes.offset(client, group, topic, partition)

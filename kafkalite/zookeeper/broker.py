@@ -7,11 +7,9 @@
     stop               end the session, so that the broker's nodes vanish
 
 One registry thread makes ZooKeeper match the desired state: the broker's id and its topics. The broker serves clients
-even while ZooKeeper cannot be reached.
+even while ZooKeeper cannot be reached. If another broker has the id, `start` fails.
 
-If another broker has the id, `start` fails. If an earlier process of this broker was killed, its node may still exist.
-Then `start` waits until that process's session must have expired; Kafka 0.7 did not wait. Source: `kafkalite.classic`,
-fact 3.
+Source: `kafkalite.classic`, fact 3.
 
 Thread rule: any thread may call `topic_created` and `topic_deleted`. The lock `_changed` guards the state shared with
 the registry thread.
@@ -188,7 +186,8 @@ class BrokerRegistration:
     def _register_id(self, client: KazooClient, deadline: float) -> None:
         """Register the broker's id. NodeConflict if another broker has it.
 
-        If the node is from an earlier run of this broker, wait until it vanishes or the deadline passes.
+        If an earlier process of this broker was killed, its node may still exist. Then wait until the node vanishes or
+        the deadline passes, by which that process's session must have expired. Kafka 0.7 did not wait.
         """
         while True:
             creator = f"{self._host}-{self._clock.time_ms()}"
