@@ -6,12 +6,11 @@
 The resources are topics, groups, client metrics subscriptions, brokers and loggers. The change of a resource is applied
 as a whole or not at all, independently of other resources. Changes are durable before the response.
 
-The resulting settings of a resource are checked together. As in Kafka, a bad value gets INVALID_CONFIG, or
-INVALID_REQUEST if the resource is a broker. A resource or setting that the request names twice gets INVALID_REQUEST.
-
-A client metrics subscription that is left without settings is deleted. The broker name "" means all brokers; a broker's
-own settings override the settings of all brokers. As in Kafka, unknown settings of a broker are stored but have no
-effect. As in Kafka 4.1, min.insync.replicas can be changed only for all brokers, and cannot be deleted.
+    resulting settings are checked together   a bad value gets INVALID_CONFIG, for a broker INVALID_REQUEST, as in Kafka
+    resource or setting named twice           INVALID_REQUEST
+    subscription without settings             deleted
+    broker name ""                            all brokers; a broker's own settings override these settings
+    unknown setting of a broker               stored without effect, as in Kafka
 
 Thread rule: runs on the I/O pool. The lock `_changing` makes read, check and write of a resource one step.
 """
@@ -246,7 +245,10 @@ def _alter_broker(
 
 
 def _check_written_default(broker: str, item: Any) -> None:
-    """Raise InvalidConfig if the change names one broker for the cluster-wide setting, or deletes the setting."""
+    """Raise InvalidConfig if the change names one broker for the cluster-wide setting, or deletes the setting.
+
+    The setting is min.insync.replicas, as in Kafka 4.1.
+    """
     if item.name != WRITTEN_DEFAULT:
         return
     if broker:

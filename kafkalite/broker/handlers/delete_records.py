@@ -9,10 +9,11 @@ For a requested offset, the result is:
     any, in a topic that is only compacted             POLICY_VIOLATION
     any, in an internal topic                          INVALID_TOPIC_EXCEPTION
 
-The response has the low watermark: the new log start offset, or -1 with an error. If a partition has followers, the low
-watermark is the lowest log start offset of all live replicas. The response then waits until the logs of all live
-followers start at the requested offset, too. After the request's timeout, the result is REQUEST_TIMED_OUT; the records
-stay deleted. As in Kafka, a partition that is named twice has one result, for the last offset.
+The response has the low watermark: the new log start offset, or -1 with an error. If a partition has followers, the
+response waits until the logs of all live followers start at the requested offset, too. After the request's timeout, the
+result is REQUEST_TIMED_OUT; the records stay deleted.
+
+As in Kafka, a partition that is named twice has one result, for the last offset.
 """
 
 from __future__ import annotations
@@ -48,7 +49,10 @@ NO_LOW_WATERMARK: Final = -1
 
 
 class _Followed(NamedTuple):
-    """A log whose start offset was raised here, but not yet in the logs of all its followers."""
+    """A log whose start offset was raised here, but not yet in the logs of all its followers.
+
+    Its low watermark is the lowest log start offset of all live replicas.
+    """
 
     log: PartitionLog
     offset: int

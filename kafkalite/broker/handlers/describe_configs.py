@@ -6,10 +6,12 @@
 The resources are topics, groups, client metrics subscriptions, brokers and loggers. If the request names no keys, all
 settings are returned, with the defaults. Unknown keys are left out.
 
-The broker name "" means all brokers: the result has the dynamic settings of all brokers, and always
-min.insync.replicas, as in Kafka 4.1. A stored setting that this broker does not know is shown as sensitive, without a
-value. A missing group or client metrics subscription has the default settings. INVALID_REQUEST is returned for an empty
-group or subscription name, for another broker's id, and for any other resource type.
+    broker name ""                        the dynamic settings of all brokers, and always min.insync.replicas
+    another broker's id                   INVALID_REQUEST
+    missing group or subscription         the default settings
+    empty group or subscription name      INVALID_REQUEST
+    any other resource type               INVALID_REQUEST
+    stored setting, unknown here          shown as sensitive, without a value
 """
 
 from __future__ import annotations

@@ -2,8 +2,10 @@
 
 Each response is computed from one metadata image. It lists the brokers that have an address on the client's listener,
 without fenced brokers unless DescribeCluster includes them. Any listed broker may be reported as the controller, since
-each broker forwards admin requests. If a partition's leader has no such address, the error is LEADER_NOT_AVAILABLE;
-from v6 on it is LISTENER_NOT_FOUND if the leader is registered.
+each broker forwards admin requests.
+
+If a partition's leader has no address on the listener, the error is LEADER_NOT_AVAILABLE. From v6 on, the error for a
+registered leader is LISTENER_NOT_FOUND.
 
 If a client requests a missing topic that it may create, the broker asks the controller to create the topic. The client
 gets an error and retries. A list of all topics leaves out the topics that the client may not describe.

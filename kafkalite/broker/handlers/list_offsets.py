@@ -11,10 +11,6 @@
 If no record is found, the offset is -1 without an error. An unknown special timestamp, or one that the request's
 version does not support, gets UNSUPPORTED_VERSION. A partition that is named twice gets one result, INVALID_REQUEST.
 
-A request with a replica id other than -1, from a follower, gets the log end offset as the latest offset. In a cluster a
-consumer gets OFFSET_NOT_AVAILABLE for the latest offset until the high watermark has reached the leader's epoch
-(KIP-207).
-
 Thread rule: look-ups by time read batches, so they run on the I/O pool.
 """
 
@@ -108,7 +104,10 @@ def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsR
 
 
 class _Reader(NamedTuple):
-    """The client that sent the request: a consumer with its isolation level, or a follower."""
+    """The client that sent the request: a consumer with its isolation level, or a follower.
+
+    A follower's request has a replica id other than -1. Its latest offset is the log end offset.
+    """
 
     replica_id: int
     """-1 for a consumer."""
@@ -174,7 +173,10 @@ def _look_up(log: PartitionLog, timestamp: int, reader: _Reader) -> tuple[int, i
 
 
 def _check_known(log: PartitionLog, reader: _Reader) -> None:
-    """Raise OFFSET_NOT_AVAILABLE until a new leader knows its high watermark (KIP-207)."""
+    """Raise OFFSET_NOT_AVAILABLE until a new leader knows its high watermark (KIP-207).
+
+    In a cluster, a consumer gets this error until the high watermark has reached the leader's epoch.
+    """
     followers = log.core.followers
     if reader.consumes and followers is not None and log.high_watermark < followers.epoch_start:
         raise error_for(

@@ -6,12 +6,10 @@
     v10     topic ids; from v12 on the request may name a topic by id, with a null name
 
 A missing topic is created before the response, so that a client can write to it at once. (Kafka responds with
-UNKNOWN_TOPIC_OR_PARTITION, and clients retry.) The first request after a topic's deletion gets Kafka's error, so that a
-client that waits for the deletion sees it. The next request finds the new topic. Internal topics are not created.
+UNKNOWN_TOPIC_OR_PARTITION, and clients retry.) Internal topics are not created.
 
 An offline partition has no leader, as in Kafka. A list of all topics leaves out the topics that the client may not
-describe. If a request names such a topic, its error is TOPIC_AUTHORIZATION_FAILED. The response then has no id for a
-topic requested by name, and no name for a topic requested by id.
+describe. If a request names such a topic, its error is TOPIC_AUTHORIZATION_FAILED.
 
 Thread rule: a request that creates topics runs on the I/O pool. All other requests run on the network worker.
 """
@@ -151,6 +149,14 @@ def _asked(context: RequestContext, request: MetadataRequest) -> list[Topic | Me
 
 
 def _find(context: RequestContext, item: MetadataRequestTopic, *, may_create: bool) -> Topic | MetadataResponseTopic:
+    """Return a requested topic, which is created if it is missing, or its error entry.
+
+    The first request after a topic's deletion gets Kafka's error, so that a client that waits for the deletion sees it.
+    The next request finds the new topic.
+
+    The error entry of a topic that the client may not describe has no id if it was requested by name, and no name if it
+    was requested by id.
+    """
     logs = context.broker.logs
     if item.topic_id != ZERO_UUID:
         found = logs.topics_by_id.get(item.topic_id)

@@ -1,15 +1,14 @@
 """List the permissions that each API needs, and check them for handlers.
 
 A row of the table has the pairs (operation, resource type) that an API may check. Handlers check permissions through
-`allows`, which asserts that the API's row has the pair. Some APIs need a permission on the cluster for the whole
-request, the row's `gate`. Dispatch checks the gate before it calls the handler, and responds with
-CLUSTER_AUTHORIZATION_FAILED.
+`allows`, which asserts that the API's row has the pair. Some rows have a `gate`: a permission on the cluster for the
+whole request, which dispatch checks before it calls the handler.
 
     denied      topic 29, group 30, cluster 31, transactional id 53 (CODES)
 
 A name is checked before it is looked up, so that a denial does not show whether the resource exists. Lists of all
-resources leave out the resources that the client may not describe. Without an authorizer nothing is checked, and every
-client may do everything. Produce and Fetch are checked in C (native AccessView), by the rows of this table.
+resources leave out the resources that the client may not describe. Without an authorizer, every client may do
+everything. Produce and Fetch are checked in C (native AccessView), by the rows of this table.
 
 Source: KafkaApis, ControllerApis, AclApis and ConfigHelper of Kafka 4.1.
 """

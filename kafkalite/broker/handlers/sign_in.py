@@ -18,8 +18,8 @@
                             user with the same mechanism. After the session has expired, any request except
                             SaslHandshake closes the connection.
 
-The connection is closed after each of these SASL errors, and at once after any other request. The error 58 has the same
-text for every reason; only the broker's log has the reason.
+The connection is closed after each of these SASL errors. In START and EXPECT_HANDSHAKE, any other request closes it at
+once. The error 58 has the same text for every reason; only the broker's log has the reason.
 
 Thread rule: the connection's worker. Slow authentication steps run on the I/O pool, a few at a time (`_step_there`).
 """
