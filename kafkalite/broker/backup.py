@@ -7,8 +7,7 @@ The command first collects the files, then copies them:
     copy       copy the files ─▶ write the journal ─▶ check the copy ─▶ remove the file `backup.unfinished`
 
 Full segments never change again, if the broker runs or has stopped cleanly. They are hard-linked if the copy is on the
-same file system; a link takes no space. All other files are copied. A running broker records the end of each file
-together with the links, and only the bytes up to this end are copied.
+same file system; a link takes no space. All other files are copied, each up to its noted end.
 
 No broker, of any release, starts on an incomplete copy: the copy gets its journal last, and contains the file
 `backup.unfinished` until it is checked. A failed backup removes its files. Files have mode 0600 and directories 0700,

@@ -6,9 +6,9 @@
     stop:  controllers, fetchers, ZooKeeper ─▶ acceptor ─▶ transactions, groups ─▶ workers (parked answers, then
            connections) ─▶ I/O pool ─▶ log directory (flush, marker) ─▶ metrics and health
 
-Each part registers its stop on one ExitStack, so parts stop in the reverse order of registration. Some parts must stop
-later than the reverse order of the starts allows. They are registered before they are built. For example, the workers
-start after the groups, and also stop after them, because the groups complete the workers' parked answers.
+Each part registers its stop on one ExitStack, so parts stop in the reverse order of registration. A part that must stop
+later than this is registered before it is built. For example, the workers stop after the groups, because the groups
+complete the workers' parked answers.
 
 Only `kafkalite.broker.server` imports this module.
 

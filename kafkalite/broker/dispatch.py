@@ -8,9 +8,9 @@ instead.
 
 A long request takes the steps 2 to 4 in portions, on the thread of kafkalite.broker.limits.long_requests.
 
-The requests of one connection take effect in order. (Apache Kafka serves one of them at a time.) If a request of a
-connection is on the I/O pool, the later requests of the connection run there, too. An incomplete Deferred delays these
-later requests only if its API has `in_order`. Answers always leave in the order of the requests.
+The requests of one connection take effect in order, and their answers leave in order. If a request of a connection is
+on the I/O pool, the later requests of the connection run there, too. An incomplete Deferred delays these later requests
+only if its API has `in_order`.
 
 A client's mistake in a well-formed request is an error code, which the handler sets in the response. The connection is
 closed with one log line if:

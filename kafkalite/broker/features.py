@@ -7,9 +7,8 @@
                                       From 30 on the data directory can be cordoned (KIP-1066)
     transaction.version               2: each transaction of a producer raises its epoch (KIP-890). 0 and 1: it does not
 
-`share.version` and `streams.version` are not supported. A feature has its newest level until a client changes it. Only
-metadata.version begins with the level of Kafka 4.1, since tools that see a later release also request share groups and
-streams groups.
+`share.version` and `streams.version` are not supported. A feature has its newest level until a client changes it. The
+exception is metadata.version: tools that see a release after 4.1 also request share groups and streams groups.
 
 A change is a line in the journal and raises the epoch. Clients use the response with the highest epoch.
 

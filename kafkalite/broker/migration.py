@@ -11,13 +11,6 @@ Records are not moved or rewritten, so the duration does not depend on the amoun
 state of producers and transactions stay the same. After an interruption, run the migration again: each step can be
 repeated.
 
-Why leader epochs are raised: the batches in the logs have the standalone broker's epochs, and later batches must not
-have lower epochs. The controllers raise the leader epochs of a broker's partitions each time the broker is fenced and
-unfenced.
-
-Why producer ids are raised: the controllers allocate from 0, too. Without the raise, a new producer could get the id of
-a producer in a log.
-
 Blocks; belongs to one thread. Raises StartupError, with one sentence, if the migration is not possible.
 """
 
@@ -665,7 +658,11 @@ class _Migration:
     # --- epochs and producer ids --------------------------------------------------------------------------------------
 
     def _raise_epochs(self) -> None:
-        """Raise the cluster's leader epochs at least to the epochs in the logs, by fencing and unfencing the broker."""
+        """Raise the cluster's leader epochs at least to the epochs in the logs, by fencing and unfencing the broker.
+
+        The batches in the logs have the standalone broker's epochs, and later batches must not have lower epochs. The
+        controllers raise the leader epochs of a broker's partitions each time the broker is fenced and unfenced.
+        """
         while (short := self._short_of_epochs()) > 0:
             self._told(f"raising leader epochs by {short}")
             for _ in range(-(-short // _TWICE)):
@@ -718,6 +715,8 @@ class _Migration:
     def _raise_producer_ids(self, done: Handover) -> None:
         """Allocate blocks of producer ids from the controllers, without using them, up to the highest id allocated
         here.
+
+        The controllers allocate from 0, too. Without the raise, a new producer could get the id of a producer in a log.
 
         Raises StartupError if another broker got a block with ids that are used here. The progress is recorded after
         each answer, because a later run cannot see which broker got a block.

@@ -7,7 +7,6 @@ Loops over a client's items do this by iterating over `checkpointed`:
 
 On a network thread, `checkpointed` returns the list itself, which costs nothing per item. In a long request, it checks
 the time before each item: after a portion, the thread sleeps for at least as long as the portion took, up to 100 ms.
-Without the sleep, a thread that releases the GIL would take it back before any waiting thread gets it.
 
 When the client has disconnected or the broker stops, `checkpointed` raises `Stopped` between two items, so no item is
 changed halfway.
@@ -143,6 +142,10 @@ class Pace:
         self._sleep(began)
 
     def _sleep(self, began: int) -> None:
+        """Sleep at least as long as the portion took, up to 100 ms.
+
+        Without the sleep, a thread that releases the GIL would take it back before any waiting thread gets it.
+        """
         global _free_ns
         ends = max(began + max(PORTION_NS, began - self._began_ns), _free_ns)
         ends = min(ends, began + REST_MAX_NS)

@@ -57,9 +57,8 @@ The package does not know requests, sockets or the protocol. It reports appends 
 The module that writes a file describes its layout, its version, and how older versions are read. The file
 tests/power/README.md lists what is durable when a request is answered.
 
-When a replica starts, it keeps the longest intact prefix of its log and takes leader epochs from the batches that it
-reads. It quarantines damage only if no other replica is in sync or eligible to lead (KIP-966). A segment gets its file
-name only after the names of all earlier segments are durable.
+When a replica starts, it keeps the longest intact prefix of its log. It quarantines damage only if no other replica is
+in sync or eligible to lead (KIP-966).
 
 Terms:
 

@@ -13,23 +13,23 @@
     slow        the log of slow requests
     health      why a broker is not alive, or not ready
 
-The package is imported only if `metrics.listeners` or `request.slow.log.ms` is set. Each part of the broker counts by
-itself; nothing here runs except during a scrape. Names of metrics are those in dashboards for Kafka: the JMX exporter's
-in lower case, and kafka_exporter's. The names of metrics that only this broker has begin with `kafkalite_`.
+The package is imported only if `metrics.listeners` or `request.slow.log.ms` is set. Names of metrics are those in
+dashboards for Kafka: the JMX exporter's in lower case, and kafka_exporter's. The names of metrics that only this broker
+has begin with `kafkalite_`.
 
-1. Counts. The part that does the work counts it:
-   - Each worker counts requests by API and version, and their times in powers of two microseconds, in the C structs of
-     its `RequestCounters`.
-   - Each log counts bytes in its `Traffic`.
-   - Each worker counts its connections.
-   - The flusher counts flushes in its `Histogram`.
-   A worker has RequestCounters only if metrics are served or slow requests are logged. Otherwise it does not read the
-   clock for them.
-2. A scrape. It runs on a thread of the HTTP server and calls each source for its metric families. A source reads
-   counts, each of which is consistent under the GIL, and sums them over workers and topics. It takes only leaf locks. A
-   source that fails is left out.
-3. The text. It is built a thousand lines at a time. The GIL is released between these pieces, so that no worker waits
-   for a scrape.
-4. Other packages. A part of the broker that this package does not know registers its own source in
-   `BrokerServices.metric_sources`.
+The part that does the work counts it, without this package:
+
+    each worker    requests by API and version, and their times, in its `RequestCounters`; its connections
+    each log       bytes, in its `Traffic`
+    the flusher    flushes, in its `Histogram`
+
+A worker has RequestCounters only if metrics are served or slow requests are logged. Otherwise it does not read the
+clock for them.
+
+A scrape runs on a thread of the HTTP server and calls each source for its metric families. A source reads counts, each
+of which is consistent under the GIL, and sums them over workers and topics. It takes only leaf locks. A source that
+fails is left out. The text is built a thousand lines at a time, and the GIL is released in between, so that no worker
+waits for a scrape.
+
+A part of the broker that this package does not know registers its own source in `BrokerServices.metric_sources`.
 """

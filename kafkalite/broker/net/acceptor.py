@@ -8,8 +8,7 @@
     new connections per second of an address            the connection is held unread for a while, then closed
 
 `kafkalite.broker.net.rates` computes the last two. The last tenth of the total and of a listener's limit is reserved
-for networks with few connections (`kafkalite.broker.limits.shares`), since clients are not authenticated yet. The
-acceptor accepts at most IN_A_ROW_MAX connections of a listener before it serves the others.
+for networks with few connections (`kafkalite.broker.limits.shares`), since clients are not authenticated yet.
 
 Thread rule: the composition root calls `start` and `stop`; any worker calls `released`.
 """
@@ -58,7 +57,10 @@ _OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS,
 
 
 class Acceptor:
-    """The thread that accepts connections on `listeners` and assigns them to `workers`."""
+    """The thread that accepts connections on `listeners` and assigns them to `workers`.
+
+    It accepts at most IN_A_ROW_MAX connections of a listener before it serves the others.
+    """
 
     def __init__(
         self,

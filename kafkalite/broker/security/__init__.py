@@ -10,27 +10,23 @@ The package `kafkalite.security` has the parts that clients use, too.
 A TLS connection:
 
 1. Accepting. The acceptor assigns it to a worker like any other connection. The worker gives it the listener's current
-   `TlsContext`, and counts its handshake. OpenSSL allocates nothing before the first bytes arrive.
-2. Handshake. Bytes pass through a `TlsSession`, whose BIO ends in the worker's buffers. At most eight handshake steps
-   run in a loop turn, so that many handshakes at once do not stop other connections. If more than 64 connections are in
-   a handshake, the others wait outside the selector. If a handshake fails, or takes too long or too many bytes, its
-   connection is closed.
+   `TlsContext`. OpenSSL allocates nothing before the first bytes arrive.
+2. Handshake. Bytes pass through a `TlsSession`, whose BIO ends in the worker's buffers. The handshakes in progress, and
+   their steps in a loop turn, are limited, so that many handshakes at once do not stop other connections. If a
+   handshake fails, or takes too long or too many bytes, its connection is closed.
 3. Principal. After the handshake the listener returns the client's principal (`ListenerTls.principal_of`), or refuses
-   the client. Then only `receive_some` and `write_out` use the session; frames, requests and responses are the same as
-   without TLS. While a large request arrives, the worker is woken when most of it is there, or after about a
-   millisecond. A longer pause could delay a client whose kernel sends small packets and waits for acknowledgements.
-4. Sending. A file range is encrypted in pieces; a long one is read from the segment's map. Encrypted bytes that the
-   socket does not accept stay with the session and are sent first the next time. Without TLS none of this is loaded.
+   the client. Frames, requests and responses are the same as without TLS.
+4. Sending. A file range is encrypted in pieces. Encrypted bytes that the socket does not accept stay with the session
+   and are sent first the next time. Without TLS none of this is loaded.
 
 A SASL connection:
 
-1. Before authentication. A listener with SASL has its own connection class (`_native.serve.sasl_connection`), so SASL
-   costs other listeners nothing. Until the client has authenticated, a `SignIn` gets the frames. Their number, size and
-   time are limited.
+1. Before authentication. A listener with SASL has its own connection class (`_native.serve.sasl_connection`). Until the
+   client has authenticated, a `SignIn` gets the frames. Their number, size and time are limited.
 2. Authentication. The mechanism computes a response to each token (`kafkalite.security.sasl`, `scram`). Password hashes
-   run on the I/O pool, a few at a time. Meanwhile the response is parked, and the connection serves nothing else.
+   run on the I/O pool, a few at a time, while the connection serves nothing else.
 3. Afterwards. An authenticated connection costs one comparison of times per request. After a refusal the connection is
-   closed with a delay. Bytes that arrived after the refused request are dropped.
+   closed with a delay, and bytes that arrived after the refused request are dropped.
 4. Re-authentication. If a session expires (KIP-368), the client sends SaslHandshake again. Then the connection serves
    nothing until the same user has re-authenticated.
 
@@ -41,8 +37,7 @@ An authorization:
 2. Decision. `Authorizer` allows a super user. For any other client it uses the ACLs by resource and principal, then the
    default. Denials are logged.
 3. Cache. Produce and Fetch read the `AccessView` of their principal and host, a cache with one entry per topic number.
-   A number is never reused. A missing entry is looked up once, in Python. A parked fetch is checked each time it is
-   evaluated.
+   A missing entry is looked up once, in Python. A parked fetch is checked each time it is evaluated.
 4. Changes. A change of ACLs is made durable and then applied. Then the epoch is raised, which clears every view, and
    the response is sent.
 """

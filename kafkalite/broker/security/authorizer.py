@@ -8,10 +8,9 @@ A standalone broker has its ACLs in the metadata journal. A broker in a cluster 
 A cached decision (native AccessView, for Produce and Fetch) is valid only in the epoch in which it was made. So an
 acknowledged change applies to every later request.
 
-Denials are logged to `kafkalite.authorizer` at INFO, with principal, host, operation, resource, API and ACL. There is
-one line a minute for each principal, operation and resource type, with the number of suppressed lines. At DEBUG every
-denial and every allowed operation is logged, and so is every probe. A *probe* is a check whose denial only leaves
-something out of a response. Names that clients choose are shortened to LOGGED_SIZE_MAX.
+Denials are logged to `kafkalite.authorizer` at INFO. There is one line a minute for each principal, operation and
+resource type, with the number of suppressed lines. At DEBUG every decision is logged, even that of a *probe*: a check
+whose denial only leaves something out of a response.
 
 Thread rule: any thread. `_lock` is a leaf, held for one decision or one change of the ACLs. `_changing` makes check and
 change of a request atomic; it is taken before the locks of the log manager.
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from kafkalite.base.acls import Acl
 
 LOGGED_SIZE_MAX: Final = 256
+"""Maximum length in the log of a name that a client chooses."""
 DELETED_MAX: Final = 10_000
 """Maximum number of ACLs that one request may delete, as in Kafka."""
 PROBED_NAME: Final = "hardcode"

@@ -12,13 +12,8 @@ An *instance* is a client, identified by its client instance id. The rules are A
 - It must send nothing after its last push.
 - If it uses another connection, it starts again, as in Kafka when a connection closes.
 
-An instance is forgotten when it sent nothing for three intervals and at least a minute. If there are too many
-instances, a new one replaces the oldest one of the same holder (a principal at an address), or is refused. The last
-tenth of the limit is reserved for holders with few instances.
-
 Counters that clients send as deltas are summed here. The number of instances, the series of each instance, and all
-series together are limited. Series beyond a limit are dropped and counted, and so are series whose names are too long
-or not printable.
+series together are limited. Series beyond a limit are dropped and counted.
 
 Source: ClientMetricsManager, ClientMetricsInstance of Kafka 4.1.
 
@@ -236,6 +231,7 @@ class ClientMetrics:
     def _make_room(self, holder: Holder) -> None:
         """Forget the holder's oldest instance if there is no room for a new instance.
 
+        A holder is a principal at an address. The last tenth of the limit is reserved for holders with few instances.
         Raises KafkaError if the holder has no instance.
         """
         if self._shares.admits(holder, len(self._instances), INSTANCES_MAX):
@@ -247,7 +243,8 @@ class ClientMetrics:
         self._remove(oldest)
 
     def _forget(self, now: float) -> None:
-        """Forget instances that sent nothing for too long. This is checked once a second."""
+        """Forget instances that sent nothing for three intervals and at least a minute. This is checked once a
+        second."""
         if now - self._looked_s >= 1:
             self._looked_s = now
             for key in [key for key, one in self._instances.items() if one.silent_until_s <= now]:
@@ -289,6 +286,8 @@ class ClientMetrics:
         return ErrorCode.NONE, ""
 
     def _keep(self, instance: _Instance, points: Iterable[otlp.Point]) -> None:
+        """Store the points of a push. Drop and count new series beyond a limit, or with a name that is too long or not
+        printable."""
         for point in points:
             attributes = ",".join(f"{key}={value}" for key, value in point.attributes)
             key = (point.name, attributes, point.counts)
