@@ -17,7 +17,7 @@ of the earlier segment. Such a *gap* is handled as follows:
     below it, in a log that was ever compacted         the gap is normal
 
 Kafka's index files next to the active segment show that Kafka wrote the directory last. Then fewer gaps and bad bytes
-count as damage (`_recover`).
+count as damage (`_find_end`).
 
 Thread rule: several threads may load different directories at once. Everything here may block.
 """
@@ -260,7 +260,15 @@ def _load_empty(log: PartitionLog, plan: LoadPlan, start: int, *, quiet: bool = 
 def _find_end(
     log: PartitionLog, plan: LoadPlan, segments: tuple[Segment, ...], start: int, *, foreign: bool
 ) -> tuple[tuple[Segment, ...], int, int]:
-    """Find the end of the log; return (segments, log end, flushed offset). Read as little as the last stop allows."""
+    """Find the end of the log; return (segments, log end, flushed offset). Read as little as the last stop allows.
+
+    `foreign`: Kafka wrote the directory last.
+
+    - On a standalone broker, the directory may be a copy that ends below our recovery point. So no offset counts as
+      missing, and bad bytes are not truncated if intact batches follow them.
+    - In a cluster, a Java broker used this data directory and also wrote the recovery point. Below that point only the
+      last segment is read. Above it Kafka also compacts, so offsets may be missing there, unless a leader has them.
+    """
     active = segments[-1]
     summary = index_file.summary_of(active, plan.topic_id, plan.partition)
     if plan.clean and summary is not None and summary.covered_size == active.size:
@@ -281,15 +289,7 @@ def _find_end(
 def _recover(
     log: PartitionLog, plan: LoadPlan, segments: tuple[Segment, ...], start: int, *, foreign: bool
 ) -> tuple[tuple[Segment, ...], int, int]:
-    """Read and check everything that could be lost or incomplete; return (segments, log end, flushed offset).
-
-    `foreign`: Kafka wrote the directory last.
-
-    - On a standalone broker, the directory may be a copy that ends below our recovery point. So no offset counts as
-      missing, and bad bytes are not truncated if intact batches follow them.
-    - In a cluster, a Java broker used this data directory and also wrote the recovery point. Below that point only the
-      last segment is read. Above it Kafka also compacts, so offsets may be missing there, unless a leader has them.
-    """
+    """Read and check everything that could be lost or incomplete; return (segments, log end, flushed offset)."""
     covered = [_covered_end(plan, segment) for segment in segments]
     believed = plan.replicated or not foreign  # whether the recovery point was written for these files
     known = max(start, (plan.recovery_point or 0) if believed else 0)
