@@ -10,9 +10,9 @@ states:
 The horizon is the oldest time that the audit still counts. Windows that ended before the horizon are dropped. Records
 that arrive for dropped windows count as late.
 
-Pages, windows and held marks are limited, so that a broken or hostile program cannot exhaust memory. Records beyond a
-limit count as untracked. All full pages (kafkalite.audit.counts) share one page, so a billion messages take about a
-megabyte.
+Pages, windows and held marks are limited, so that a broken or hostile program cannot exhaust memory. Records beyond the
+limit of pages or windows count as untracked. All full pages (kafkalite.audit.counts) share one page, so a billion
+messages take a few megabytes.
 
 Thread rule: one thread at a time.
 """

@@ -3,7 +3,8 @@
     with AuditedProducer(client, server="web1") as producer:
         producer.send("logs", 0, [b"GET /", b"GET /favicon.ico"])
 
-`send` sends the counts once `report_interval_s` has passed; `flush` and the end of the `with` block always send them.
+`send` sends the counts once `report_interval_s` has passed; `flush` and the end of the `with` block send them at
+once, unless an exception ends the block.
 The counts of a transaction's messages are sent in the same transaction, so aborted messages are not counted.
 
 Thread rule: that of Producer.

@@ -4,8 +4,8 @@
                   └─▶ dlq.billing.orders-3-12         copy as a dead letter
 
 A letter is a record in a retry or dead-letter topic. Its headers name its original, in any of the formats that
-`kafkalite.failures.headers` reads. A letter without a value does not contain the id that is searched for, so letters
-are searched separately, by their originals.
+`kafkalite.failures.headers` reads. A letter may lack its original's value, and
+with it the id that is searched for. So a second search finds the letters whose headers name an original that was found.
 
 Thread rule: functions are pure except `letters_of` and `origins_of`, which belong to the Client's thread.
 """

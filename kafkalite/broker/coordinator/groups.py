@@ -7,9 +7,10 @@
 If a partition of `__consumer_offsets` cannot be read, its groups are not served (`shards`). An error is better than a
 response that ignores committed offsets.
 
-An offset expires when offsets.retention.minutes have passed since:
+An offset expires when offsets.retention.minutes have passed since the moment below, unless the client's commit gave an
+expiry time:
 
-    empty group                           the group became empty
+    empty classic group                   the commit, or later the moment when the group became empty
     group that never had members          the commit
     Stable group of protocol `consumer`   the commit; only offsets of topics without a subscription expire
 

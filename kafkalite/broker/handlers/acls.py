@@ -4,9 +4,9 @@ A change is durable before the response, and applies to every later request. Wit
 SECURITY_DISABLED, as in Kafka. ApiVersions reports the APIs even then: tools always call them and understand this error
 as "no ACLs".
 
-An unknown number in an ACL or filter, for example for its operation, makes the request malformed: the broker closes the
-connection, as Kafka does. An ACL that is invalid for another reason gets INVALID_REQUEST. The other ACLs of the request
-are applied.
+The number 0 (unknown) in an ACL or filter, for example for its operation, makes the request malformed: the broker
+closes the connection, as Kafka does. An ACL that is invalid for another reason gets INVALID_REQUEST. The other ACLs of
+the request are applied.
 
 Thread rule: changes run on the I/O pool.
 """

@@ -4,7 +4,8 @@
     IncrementalAlterConfigs   applies SET, DELETE, and for lists APPEND and SUBTRACT; keeps all other settings
 
 The resources are topics, groups, client metrics subscriptions, brokers and loggers. The change of a resource is applied
-as a whole or not at all, independently of other resources. Changes are durable before the response.
+as a whole or not at all, independently of other resources. Changes are durable before the response, except for those of
+loggers.
 
     resulting settings are checked together   a bad value gets INVALID_CONFIG, for a broker INVALID_REQUEST, as in Kafka
     resource or setting named twice           INVALID_REQUEST

@@ -5,7 +5,7 @@
 
 The migration has two phases:
 
-    PLANNED    the topics are created in the cluster. The directory is unchanged: the standalone broker may still start
+    PLANNED    the topics are created in the cluster. The directory can still be used by the standalone broker
     MOVING     the cluster has everything that the journal had. `finish` changes the directory. Until it is complete,
                no broker starts on the directory
 

@@ -12,8 +12,8 @@ The module `kafkalite.base.quota_entities` defines the entities; the native modu
    bytes of a Fetch response when it is written, and for thread time after the work. The debt determines the client's
    throttle time.
 3. Throttling. The response is sent at once with `throttle_time_ms`; a throttled Fetch response has no records. Then the
-   connection is muted (`Connection.mute`): it is neither read nor served. If a throttled client opens a new connection,
-   the first bytes on it wait, too.
+   connection is muted (`Connection.mute`): it is neither read nor served. If a throttled producer opens a new
+   connection, its first Produce request waits, too.
 4. Partitions. A handler that creates or deletes partitions calls `Mutations`, which refuses the request or throttles
    the client, depending on the request's version (KIP-599).
 """

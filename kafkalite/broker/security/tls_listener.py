@@ -1,6 +1,6 @@
 """Manage the TLS of one listener: certificate, trust store and principal mapping.
 
-All of them can be reloaded without a restart:
+The certificate and an existing trust store can be reloaded without a restart:
 
     1  AlterConfigs, SIGHUP or a changed file causes a reload
     2  the settings and files are read, and compared with the current ones

@@ -2,9 +2,9 @@
 
 With spark.sql.execution.arrow.maxBytesPerBatch (64 MiB by default), Spark's writer measures the whole batch after each
 row. That takes half the CPU time of a load. At the setting's maximum, Spark does not measure (BatchedPythonArrowInput
-of Spark 4). So a load sets the maximum, and computes a limit in rows from the size of its records.
+of Spark 4). So a load sets the maximum, and limits the rows (maxRecordsPerBatch) by the size of its records.
 
-If the size is unknown, or if the user has set one of the two settings, Spark's own limits apply.
+If this size is unknown, or if the user has set either setting, Spark's own limits apply.
 
 Thread rule: one thread at a time.
 """

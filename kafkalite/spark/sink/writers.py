@@ -1,7 +1,9 @@
 """Implement the writers of `format("kafkalite")`, which PySpark calls to write a query's rows to topics.
 
-    worker process    write: Arrow batches ─▶ kafkalite.spark.sink.writing, or exactly_once; errors are one sentence
+    worker process    write: Arrow batches ─▶ kafkalite.spark.sink.writing, or exactly_once
     driver's process  commit, abort: for batches of exactly-once streams
+
+An error reaches Spark as one sentence.
 
 Thread rule: a writer is pickled to the workers, so it contains only options.
 """

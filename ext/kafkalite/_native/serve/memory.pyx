@@ -3,7 +3,7 @@
 The code calls a client a *holder*; `kafkalite.broker.limits.holder` says what counts as one client. The decision
 depends on how much of broker.memory.max is held for all clients:
 
-    up to 3/4      every holder gets what it needs
+    up to 3/4      every holder gets what it needs, except for lasting memory above its share
     up to 15/16    a holder gets memory until its share is used up
     above 15/16    the same, but only in charges of at most SMALL_SIZE
 
