@@ -24,7 +24,7 @@ reads the marks in each stage and compares them with the reported numbers.
     stages.py              reads stages: brokers, a mirror's progress, loaded files
     judge.py               compares the reported numbers with the stages
     run.py                 runs one audit
-    following.py           runs a continuous audit
+    following.py           runs a continuous audit, with following_stages, histories, lasting and saved
 
 Names are imported when first used. Another client library has to be installed only if its clients are wrapped.
 """

@@ -1,9 +1,10 @@
 """Compute rates, lags and problems of groups from successive samples of a cluster.
 
-    Look (topics, end offsets, committed offsets, bytes) ─▶ Observer ─▶ Sample, for pages; values, for the rings
+    Look       topics, end offsets, committed offsets and bytes, read from the cluster
+    Observer   compares two looks, and returns a Sample for pages, and values that the console stores as time series
 
-The module reads no clock: each sample contains its time in ms since 1970. A count that decreases means a restart, and
-gives no rate.
+The module reads no clock: each sample contains its time in ms since 1970. A count that decreases, for example after
+a reset of a group, gives no rate.
 """
 
 from __future__ import annotations

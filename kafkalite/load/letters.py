@@ -1,9 +1,9 @@
 """Write records that a load cannot decode to a dead-letter topic, exactly once.
 
     1. task      writes the rows that it cannot decode to a file in staging
-    2. driver    stores the end offsets of the dead-letter topic in the folder _letters/ID
-    3. commit    publishes the files of this folder together with the data files of the load
-    4. send      sends all letters (dead letters) of the folder in one transaction
+    2. driver    stores the end offsets of the dead-letter topic in staging, too
+    3. commit    moves these files to the folder _letters/ID, and publishes them together with the load's data files
+    4. send      sends all letters (dead letters) of this folder in one transaction
     5. remove    removes the files of the folder
 
 Read-committed consumers see each letter once. If a load ends before the letters were sent, the next load finds their

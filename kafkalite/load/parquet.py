@@ -171,7 +171,7 @@ def placed_parts(part: FilePart, layout: Layout) -> Iterator[FilePart]:
 def runs_of(batch: Any, *keys: Any) -> Iterator[tuple[int, Any]]:
     """Group the rows of a batch by `keys`.
 
-    Yield the first key of each group and its rows, in order of their offsets.
+    Yield each group's value of the first of `keys`, and its rows in order of their offsets.
     """
     changes = np.logical_or.reduce([np.diff(each) != 0 for each in keys])
     if changes.any():

@@ -19,8 +19,8 @@ A translated offset is never beyond what the group has read.
     value    {"next": end in the source, "target": first offset in the target, "end": end in the target,
               "ids": [topic id in the source, in the target], "runs": [gap, gap, count, …] or null}
 
-The two gaps of a run are the gaps before it in the source and in the target. A span is written in the transactions that
-it describes. This is version 1 of the format; a reader ignores unknown fields.
+The two gaps of a run are the gaps before it in the source and in the target. A span is written in
+the transaction that copies its records. This is version 1 of the format; a reader ignores unknown fields.
 
 Thread rule: one thread at a time, that of the Client.
 """

@@ -1,7 +1,8 @@
 """Report a cluster's metrics: brokers, controller, partitions, elections, and this broker's state.
 
-All values come from the broker's current image, so brokers with the same image report the same values. Alert rules use
-the maximum over the brokers. Elections are counted when the image changes.
+Values of the cluster come from the broker's current image, so brokers with the same image report the same values. Alert
+rules use the maximum over the brokers. The broker's own state comes from its `Member`. Elections are counted when the
+image changes.
 
 Source of names: BrokerServerMetrics, ReplicaManager and KafkaRaftMetrics of Kafka 4.1, as Prometheus's JMX exporter
 writes them. Names of metrics that a Java broker does not have begin with kafkalite_cluster_.

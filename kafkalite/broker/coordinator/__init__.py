@@ -4,7 +4,7 @@
     group_table                   the groups in memory, limited by max.groups
     offset_requests               CommittedOffsets: offset commits, fetches and deletions, transaction markers
     base                          GroupBase: base class of groups of both protocols
-    group                         Group: one group of the classic protocol, built from the next eight modules
+    group                         Group: one group of the classic protocol, built from the next nine modules
     classic_state                 members, leader, generation and protocol of a classic group
     classic_parts                 objects that the parts of one classic group share
     joins                         JoinGroup: admission of members and their ids

@@ -15,8 +15,8 @@ If another broker of the cluster leads the partition, the marker is sent to that
 
 All other failures, such as a full disk or an offline partition, are retried with increasing delays until they succeed.
 
-Thread rule: any thread; nothing waits. `done` is called on the flusher, the I/O pool or the timers' thread, without a
-lock. The lock is a leaf.
+Thread rule: any thread; nothing waits. `done` is called without a lock, on the thread that ends the last
+write. The lock is a leaf.
 """
 
 from __future__ import annotations

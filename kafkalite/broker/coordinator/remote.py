@@ -126,8 +126,8 @@ class Remote:
 def _mark_of(item: _MarkerTo) -> tuple[int, RemoteMarker]:
     """Return (producer id, marker): the subject and the content of a queued marker.
 
-    A request has at most one marker per producer. Otherwise it could have two, because two coordinators may end a
-    producer's transactions at the same time.
+    A request may have only one marker per producer. More could be queued, because two coordinators may end a producer's
+    transactions at the same time.
     """
     return item.mark.producer_id, item.mark
 

@@ -1,4 +1,4 @@
-"""Identify a partition of a coordinator's topic in one leader epoch, in which it keeps groups or transactional ids."""
+"""Identify the partition and the leader epoch in which a group or transactional id is stored."""
 
 from __future__ import annotations
 

@@ -312,8 +312,8 @@ def _front_of(log: TruncatableLog, old: Segment, position: int) -> Segment:
 def _scan_of(log: TruncatableLog, new: Segment, old: Segment, position: int) -> SegmentScan:
     """Return a scan that builds the index of a segment's first `position` bytes.
 
-    The scan continues from the last entry of the old index that is below `position`, if the maximum timestamp is before
-    that entry. Otherwise it starts at 0.
+    The scan continues from the last entry of the old index that is below `position`, if the record with
+    the maximum timestamp precedes that entry. Otherwise it starts at 0.
     """
     index = old.index
     interval = log.core.index_interval

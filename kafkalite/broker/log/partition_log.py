@@ -10,8 +10,8 @@ After a failure:
 
     full disk                             appends are refused, until a write succeeds again
     no memory or file descriptors left    only the operation fails
-    failed sync, any other write error    the partition is offline until the process ends: only durable bytes count, and
-                                          only a new start reads them
+    failed sync, any other write error    the partition is offline until the process ends; the next start reads what is
+                                          durable
 
 Thread rule: any thread may call anything. Methods named `_..._locked` need the log's lock. A second lock, `flush_lock`,
 lets one sync run at a time, so that a later success never hides a failed sync. It may be taken under the log's lock,

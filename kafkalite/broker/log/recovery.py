@@ -6,7 +6,7 @@ offset* is the offset up to which the log is known to be durable (kafkalite.brok
     bad bytes at or above the flushed offset    an interrupted write; the log is truncated at the first of them
     bad bytes below the flushed offset          quarantined and reported. Reads of their offsets return CORRUPT_MESSAGE;
                                                 batches after them are served
-    missing offsets after a sealed segment      quarantined, in a log from which nothing removes offsets
+    missing offsets after a sealed segment      quarantined, unless compaction may have removed them
     zeros after which no offset is missing      preallocated by a broker that did not stop cleanly; truncated
 
 A log that ends below the flushed offset has lost records; their offsets are not reused.

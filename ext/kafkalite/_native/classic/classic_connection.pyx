@@ -9,8 +9,8 @@
     3 MULTIPRODUCE   count i16, PRODUCE bodies                        never answered
     4 OFFSETS        topic, partition i32, time i64, count max i32    count i32, offsets i64
 
-A connection serves one request at a time, in order. Only PRODUCEs are also served during the flush that an earlier
-PRODUCE has started.
+A connection serves one request at a time, in order. Only PRODUCE and MULTIPRODUCE are also served during the flush
+that an earlier request has started.
 
 An error that has no response closes the connection: an unknown type, a refused message set, or a missing partition.
 
