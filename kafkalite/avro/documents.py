@@ -2,7 +2,7 @@
 
 Each message is decoded with the schema that it was written with. An AvroDecoder for each schema id decodes to columns,
 which become documents. `kafkalite.avro.single` decodes value by value, which is slower. It is used for recursive
-schemas, and if pyarrow is not installed.
+schemas, for schemas with very many columns, and if pyarrow is not installed.
 
     Avro                            JSON
     record, map                     object

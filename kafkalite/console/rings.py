@@ -3,7 +3,8 @@
     add ─▶ 5 s slots ─▶ 1 min slots, each from 12 ─▶ 15 min slots, each from 15
 
 A series takes 28 KB. A slot without a value is NaN, which is a gap in charts. A coarser slot has the maximum of its
-slots for lags, and the mean for everything else. Times are in ms since 1970 and come with each call.
+slots for lags and the 99th percentile of latency, and the mean for everything else. Times are in ms since 1970 and come
+with each call.
 
 The key of a series contains the topic's id, so a recreated topic starts a new series. The number of series is limited;
 the busiest series are kept. A series is dropped if its topic or group is missing from the samples for ABSENT_MS.

@@ -1,6 +1,7 @@
 """Sample a cluster every five seconds on a thread, and store the latest sample and the time series.
 
-    read      metadata, ListOffsets, ListGroups and OffsetFetch; also the list of topics for pages, if there are many
+    read      ListOffsets, ListGroups and OffsetFetch; metadata, in large clusters once a minute; sizes of logs, once a
+              minute
     compute   the Observer turns the readings into the latest sample, and adds values to the rings
     save      once a minute, the rings are written to a file
 

@@ -79,7 +79,7 @@ class Reason(NamedTuple):
 
 
 class FoundLetter(NamedTuple):
-    """A letter in any of these formats: its source record, the reason, and the headers of the source record."""
+    """A letter in any format that this module reads: its source record with that record's headers, and the reason."""
 
     letter: Letter
     reason: Reason

@@ -3,7 +3,7 @@
     a version of a subject
         key     {"keytype":"SCHEMA","subject":s,"version":v,"magic":1}
         value   {"subject":s,"version":v,"id":i,"schema":text,"deleted":false}
-                and, if they are not empty, "schemaType", "references", "metadata", "ruleSet";
+                and, if they are not empty, "schemaType", "references", "metadata", "ruleSet", "schemaTags";
                 null: deleted permanently
     a compatibility level; the subject is null for the global level
         key     {"keytype":"CONFIG","subject":s or null,"magic":0}

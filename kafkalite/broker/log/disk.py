@@ -2,12 +2,11 @@
 
     to read names, sizes and times    call the functions of this module; a Disk has methods of the same names
     to change files                   call kafkalite._native.base.file_ops, which notifies or calls the Disk
-    to read bytes                     use the descriptors that this module opens, and maps of them
+    to read bytes                     use the descriptors that this module or file_ops opens, and maps of them
 
 The packages `kafkalite/broker/log` and `kafkalite/broker/coordinator` access files only through this module and
 file_ops; tests/test_seams.py checks that. Native code, such as that of segments and compaction, writes and syncs
-through file_ops. It reads from maps of descriptors that were opened here. So a Disk must return real descriptors, for
-example of a memfd.
+through file_ops. It reads from maps of descriptors, so a Disk must return real ones, for example of a memfd.
 
 Without a simulation, the functions are the operating system's, so there is no extra call.
 

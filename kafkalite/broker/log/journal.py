@@ -2,9 +2,9 @@
 
     <CRC-32C of the JSON, 8 hex digits> SPACE <JSON object> NEWLINE
 
-Each change is one line, which is appended and synced before the response. Opening the journal replays the lines. A
-damaged or incomplete last line was never acknowledged, so it is removed. If any other line is damaged, another program
-changed the file, and the broker refuses to start.
+Each change is one line, which is appended and synced before the response. Opening the journal replays the lines.
+Damaged or incomplete lines at the end were never acknowledged, so they are removed. If a valid line follows a damaged
+line, another program changed the file, and the broker refuses to start.
 
     {"op": "format", "version": 1, "cluster_id": ...}         always the first line
     {"op": "topic", "name", "id", "partitions": count, "overrides": {}, "epoch_bases": [[base, count], ...]}

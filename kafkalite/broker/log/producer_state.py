@@ -1,6 +1,8 @@
 """Load, save and expire a partition's producer state: sequence numbers, open and aborted transactions.
 
-    load    newest valid snapshot S  +  NNN.txnindex of the segments, markers below S  +  the log's batches from S on
+    load    1  the newest valid snapshot, which was taken at offset S
+            2  entries of the segments' NNN.txnindex whose transaction ended below S
+            3  the log's batches from S on
     save    changed NNN.txnindex, synced  ▸  snapshot S; its companion file has the marks of all txnindex files
 
 The *mark* of a txnindex file is its entry count and CRC. The companion of a snapshot is its file `NNN.producers`. If a

@@ -129,9 +129,8 @@ def quarantine_gap(segment: Segment, offset: int, next_offset: int) -> None:
 def check_end(segment: Segment, offset: int, limit: int) -> None:
     """Quarantine the offsets [offset, limit), which are missing between a sealed segment and the next one.
 
-    They are found when the segment is scanned, because its saved index does not cover the whole file. Call this only
-    for a log in which no offset may be missing. Do nothing if the segment has Kafka's index files, since Kafka may have
-    compacted it, or if `log repair` removed the offsets.
+    Call this only for a log in which no offset may be missing. Do nothing if the segment has Kafka's index files, since
+    Kafka may have compacted it, or if `log repair` removed the offsets.
     """
     if offset >= limit:
         return

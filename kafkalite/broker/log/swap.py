@@ -6,8 +6,8 @@
     4  rename NNN.log.swap to NNN.log
 
 After a crash in step 1, a start removes NNN.log.cleaned, and the old segments stay. Once NNN.log.swap exists, a start
-completes the swap. The file names, and the way a start handles them, are Apache Kafka's, so either broker can complete
-the other's swap.
+completes the swap, unless the file is damaged or belongs to an unfinished swap of several segments. The file names, and
+the way a start handles them, are Apache Kafka's, so either broker can complete the other's swap.
 
 A reader that already has an old segment open can continue to read it.
 

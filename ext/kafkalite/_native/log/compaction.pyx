@@ -3,8 +3,8 @@
     index_batches    dirty batches ─▶ KeyMap: the newest offset of each key
     BatchFilter      every batch   ─▶ the unchanged batch │ with fewer records │ without records │ nothing
 
-A record is kept unless the map has a newer record of its key. A tombstone (no value) is removed once its delete horizon
-has passed (KIP-534); compaction sets this horizon when it first reaches the tombstone.
+A record is kept unless it has no key or the map has a newer record of its key. A tombstone (no value) is removed once
+its delete horizon has passed (KIP-534); compaction sets this horizon when it first reaches the tombstone.
 
 Kept records are copied byte for byte, except for timestamp deltas when a horizon is set. Base offset, last offset
 delta, sequence and epochs of a batch do not change, so offsets and producer state are the same before and after.

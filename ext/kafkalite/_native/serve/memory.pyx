@@ -8,8 +8,9 @@ depends on how much of broker.memory.max is held for all clients:
     above 15/16    the same, but only in charges of at most SMALL_SIZE
 
 A holder's share is three times the memory that is still free, or for lasting memory (group metadata, sessions) as much
-as is still free. So a single holder gets three quarters, two get three sevenths each, and any number leaves something
-for a new one. These are the dynamic thresholds by which network switches share buffers (Choudhury and Hahne, 1998).
+as is still free. So by small charges a single holder gets three quarters, two get three sevenths each, and any number
+leaves something for a new one. For larger charges, the last sixteenth does not count as free. These are the dynamic
+thresholds by which network switches share buffers (Choudhury and Hahne, 1998).
 
 Charges that cannot wait are always accepted. The holder's connections are then not read until it holds less.
 

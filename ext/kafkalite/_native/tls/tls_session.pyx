@@ -8,8 +8,8 @@ so each byte is copied once per side.
 
 Encrypted bytes that the socket does not accept stay in the session, at most one piece.
 
-Limits protect against hostile peers: on the bytes and messages of a handshake, on bytes without data in a row (key
-updates, empty records), and on the bytes kept for a peer that does not read.
+Limits protect against hostile peers: on the bytes and messages of a handshake, on the bytes that arrive without any
+data between them (key updates, empty records), and on the bytes kept for a peer that does not read.
 
 Thread rule: a session belongs to its connection's worker. Long calls to libssl run without the GIL.
 """
