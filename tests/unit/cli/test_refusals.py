@@ -148,6 +148,10 @@ start --listeners kafka://127.0.0.1:99999 --data-dir unused
 start --log-level loud
 start --mirror-topics t --data-dir unused
 start --console nonsense --data-dir unused
+ping --set nonsense
+ping --listeners nonsense
+ping --listeners kafka://127.0.0.1:0
+ping --timeout soon
 start --load-topics t --data-dir unused
 start --load-options -q --data-dir unused
 start --load s3://bucket/x --data-dir unused
@@ -163,6 +167,8 @@ start --config folder
 start --config junk
 start --data-dir empty
 run --data-dir empty -- true
+ping --config missing
+ping --config junk
 topics list --command-config missing
 topics list --command-config folder
 topics list --command-config junk
@@ -232,6 +238,7 @@ log repair missing
 
 ADDRESSES = """
 topics list -b host:99999
+ping --listeners kafka://127.0.0.1:1
 topics list -b ''
 topics list
 configs describe broker
