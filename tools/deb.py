@@ -40,7 +40,8 @@ Architecture: {arch}
 Maintainer: the kafkalite project
 Section: net
 Priority: optional
-Depends: python{python}
+Installed-Size: {size}
+Depends: python{python}, libc6 (>= 2.28), libgcc-s1, libstdc++6, zlib1g
 Recommends: libssl3
 Description: durable Kafka broker of one process
  A broker that today's Kafka clients use unmodified, without a JVM. It is started by
@@ -48,7 +49,11 @@ Description: durable Kafka broker of one process
 """
 INSTALLED: Final = """#!/bin/sh
 set -e
-if command -v systemd-sysusers >/dev/null; then systemd-sysusers kafkalite.conf; fi
+if command -v systemd-sysusers >/dev/null; then
+    systemd-sysusers kafkalite.conf
+elif ! getent passwd kafkalite >/dev/null; then
+    useradd --system --home-dir /var/lib/kafkalite --no-create-home --shell /usr/sbin/nologin kafkalite
+fi
 if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
 """
 REMOVED: Final = """#!/bin/sh
@@ -107,6 +112,12 @@ def install(target: Path, wheel: Path, number: str, arch: str, constraints: Path
     return copyrights
 
 
+def installed_size(root: Path) -> int:
+    """Return the package's size on a disk in KiB, as dpkg-gencontrol estimates it."""
+    paths = [path for path in root.rglob("*") if "DEBIAN" not in path.relative_to(root).parts]
+    return sum(-(-path.stat().st_size // 1024) if path.is_file() and not path.is_symlink() else 1 for path in paths)
+
+
 def fill(root: Path, wheel: Path, number: str, arch: str, constraints: Path | None = None) -> None:
     """Write the installed files and the package's control files."""
     python = f"{number[0]}.{number[1:]}"
@@ -125,7 +136,8 @@ def fill(root: Path, wheel: Path, number: str, arch: str, constraints: Path | No
     (root / "usr/share/man/man1").mkdir(parents=True)
     page = gzip.compress(man_page(version).encode(), 9, mtime=0)
     (root / "usr/share/man/man1/kafkalite.1.gz").write_bytes(page)
-    write(root / "DEBIAN/control", CONTROL.format(version=version, arch=DEBIAN_ARCHS[arch], python=python))
+    about = {"version": version, "arch": DEBIAN_ARCHS[arch], "python": python, "size": installed_size(root)}
+    write(root / "DEBIAN/control", CONTROL.format(**about))
     write(root / "DEBIAN/conffiles", "/etc/kafkalite/server.properties\n")
     for name, text in (("postinst", INSTALLED), ("postrm", REMOVED), ("prerm", STOPPED)):
         write(root / "DEBIAN" / name, text, 0o755)

@@ -87,6 +87,12 @@ def test_files_of_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     packed = (tmp_path / "usr/share/man/man1/kafkalite.1.gz").read_bytes()
     assert gzip.decompress(packed).decode() == man_page.man_page("0.3.0")
     assert packed[4:8] == bytes(4), "no time of the build"
+    fields = dict(
+        line.split(": ", 1) for line in (tmp_path / "DEBIAN/control").read_text().splitlines() if ": " in line
+    )
+    files = [path for path in tmp_path.rglob("*") if path.is_file() and "DEBIAN" not in path.parts]
+    assert sum(path.stat().st_size for path in files) / 1024 < int(fields["Installed-Size"]) < 1000
+    assert "\nlog.dirs=/var/lib/kafkalite\n" in (tmp_path / "etc/kafkalite/server.properties").read_text()
 
 
 @pytest.mark.parametrize(("action", "stays"), [("remove", True), ("upgrade", True), ("purge", False)])
