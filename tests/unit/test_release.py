@@ -209,7 +209,7 @@ def test_comparison_names_files_and_members(tmp_path: Path, capsys: pytest.Captu
 def test_notes_are_the_changelogs_section() -> None:
     changelog = "# Changelog\n\n## Unreleased\n\n### Added\n\n- new\n\n## 0.2.0 (2026-01-01)\n\n- old\n"
     for version, text in (("0.2.0", "- old\n"), ("0.3.0", "## Added\n\n- new\n")):
-        expected = f"# kafkalite {version}\n\n{pages.unpack_site(version)}\n\n{text}"
+        expected = f"# kafkalite {version}\n\n{pages.unpack_site(version)} {pages.how_to_install(version)}\n\n{text}"
         assert pages.notes(version, changelog) == expected
     with pytest.raises(ValueError, match="no section '0\\.3\\.0' or 'Unreleased' with text"):
         pages.notes("0.3.0", "# Changelog\n\n## Unreleased\n\n## 0.2.0\n\n- old\n")
@@ -227,7 +227,11 @@ def test_links_of_a_page_lead_into_the_site(tmp_path: Path) -> None:
     assert pages.to_site(text, "0.3.0") == expected
     assert pages.to_site(link("../SECURITY.md"), "0.3.0", "docs") == link(f"{site}/SECURITY.html")
     (tmp_path / "release-notes.md").write_text(pages.notes("0.3.0", f"## 0.3.0\n\n- {text}\n"))
-    entries = {"guide/shell.html": b'<section id="times">', "SECURITY.html": b""}
+    entries = {
+        "guide/shell.html": b'<section id="times">',
+        "SECURITY.html": b"",
+        pages.INSTALLATION.replace(".md", ".html"): b"",
+    }
     packed = {f"{site}/{name}": (page, 0o644) for name, page in entries.items()}
     archives.write_tar_gz(tmp_path / "kafkalite-0.3.0-site.tar.gz", packed, EPOCH)
     assert pages.dead_links(tmp_path) == []

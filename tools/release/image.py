@@ -302,7 +302,7 @@ def write(target: Path, system: Layer, tree: Path, about: About) -> None:
     }
     entry = blob(json.dumps(manifest, sort_keys=True).encode(), manifest["mediaType"])
     entry["platform"] = {"architecture": about.arch, "os": "linux"}
-    entry["annotations"] = {"org.opencontainers.image.ref.name": about.version}
+    entry["annotations"] = {"org.opencontainers.image.ref.name": f"kafkalite:{about.version}"}
     index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [entry]}
     entries["index.json"] = json.dumps(index, sort_keys=True).encode()
     with tarfile.open(target, "w", format=tarfile.USTAR_FORMAT) as archive:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 UNRELEASED: Final = "Unreleased"
+INSTALLATION: Final = "docs/operations.md"
 PAGE_LINK: Final = re.compile(r"\]\((?P<path>[^)#:\s]+)\.md(?P<anchor>#[^)\s]*)?\)")
 """A link of the repository to one of its pages."""
 ANY_LINK: Final = re.compile(r"\]\((?P<path>[^)#:\s]+)(?:#(?P<anchor>[^)\s]*))?\)")
@@ -33,7 +34,7 @@ def notes(version: str, changelog: str) -> str:
         for name, body in found.items():
             if name.split()[0].strip("[]") == heading and body:
                 text = to_site(body.replace("### ", "## "), version)
-                return f"# kafkalite {version}\n\n{unpack_site(version)}\n\n{text}\n"
+                return f"# kafkalite {version}\n\n{unpack_site(version)} {how_to_install(version)}\n\n{text}\n"
     raise ValueError(f"CHANGELOG.md has no section {version!r} or {UNRELEASED!r} with text")
 
 
@@ -45,6 +46,11 @@ def site(version: str) -> str:
 def unpack_site(version: str) -> str:
     """Return the sentence that says where a page's links lead."""
     return f"The links work after `tar -xzf {site(version)}.tar.gz` in this directory."
+
+
+def how_to_install(version: str) -> str:
+    """Return the sentence that links to the installation of each file."""
+    return to_site(f"[Installation]({INSTALLATION}) describes how to install each file.", version)
 
 
 def to_site(text: str, version: str, folder: str = "") -> str:
