@@ -339,17 +339,7 @@ class Cluster:
 
     def with_retries(self, attempt: Callable[[], Result]) -> Result:
         """Repeat a read-only request until it succeeds, a retry cannot help, or `retry_timeout_s` has passed."""
-        deadline = time.monotonic() + self.retry_timeout_s
-        backoff = self.retry_backoff_s
-        while True:
-            try:
-                return attempt()
-            except (KafkaError, *UNREACHED) as error:
-                if not self.is_passing(error) or time.monotonic() + backoff > deadline:
-                    raise
-            self._topics.clear()
-            time.sleep(backoff)
-            backoff = min(2 * backoff, RETRY_BACKOFF_S_MAX)
+        return self._repeated(attempt, (KafkaError, *UNREACHED), self.is_passing, self._topics.clear)
 
     def of_controller(self, attempt: Callable[[], Result]) -> Result:
         """Send a request to the controller. Repeat it while its error is retriable or NOT_CONTROLLER.
@@ -357,15 +347,28 @@ class Cluster:
         If no response arrives, the error is raised: the request may have taken effect, and only the caller can find
         out.
         """
+        return self._repeated(attempt, (KafkaError,), self.is_passing, lambda: self.refresh([]))
+
+    def _repeated(
+        self,
+        attempt: Callable[[], Result],
+        errors: tuple[type[Exception], ...],
+        is_passing: Callable[[Any], bool],
+        prepare: Callable[[], object],
+    ) -> Result:
+        """Call `attempt` until it succeeds, an error does not pass, or `retry_timeout_s` has passed.
+
+        `prepare` is called before each pause. Only `errors` are repeated; the last one is raised.
+        """
         deadline = time.monotonic() + self.retry_timeout_s
         backoff = self.retry_backoff_s
         while True:
             try:
                 return attempt()
-            except KafkaError as error:
-                if not self.is_passing(error) or time.monotonic() + backoff > deadline:
+            except errors as error:
+                if not is_passing(error) or time.monotonic() + backoff > deadline:
                     raise
-            self.refresh([])
+            prepare()
             time.sleep(backoff)
             backoff = min(2 * backoff, RETRY_BACKOFF_S_MAX)
 
@@ -461,17 +464,12 @@ class Cluster:
 
     def any_connection(self) -> Connection:
         """Return a connection to any broker. Try open connections first, then known brokers, then bootstrap servers."""
-        deadline = time.monotonic() + self.retry_timeout_s
-        backoff = self.retry_backoff_s
-        while True:
-            try:
-                return self._any_connection()
-            except BrokerUnreachable as error:
-                first = self._retry_first_timeout and not self._reached
-                if not first or not error.timed_out or self._interrupted or time.monotonic() + backoff > deadline:
-                    raise
-            time.sleep(backoff)
-            backoff = min(2 * backoff, RETRY_BACKOFF_S_MAX)
+        if self._reached or not self._retry_first_timeout:
+            return self._any_connection()
+        return self._repeated(self._any_connection, (BrokerUnreachable,), self._is_first_timeout, lambda: None)
+
+    def _is_first_timeout(self, error: BrokerUnreachable) -> bool:
+        return error.timed_out and not self._reached and not self._interrupted
 
     def _any_connection(self) -> Connection:
         self._check_own()
