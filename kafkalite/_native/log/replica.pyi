@@ -27,7 +27,7 @@ class Replica:
         log_end: int,
         *,
         unpinned: Segment | None = None,
-        anew: bool = False,
+        is_restart: bool = False,
     ) -> bool: ...
 
 def epoch_starts(segment: Segment, position: int, end: int, epoch: int) -> list[tuple[int, int]]: ...

@@ -353,7 +353,7 @@ class Fetcher:
         if log.offline:
             self._follower.give_up(key, leader_epoch)
             return
-        self._follower.stands(key, leader_epoch, place_of(log))
+        self._follower.note_place(key, leader_epoch, place_of(log))
         if helped is False:
             self._follower.delay(key, leader_epoch, self._clock.monotonic())
 

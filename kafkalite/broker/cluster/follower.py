@@ -3,7 +3,7 @@
     1  follow(partition) and forget(partition) set the partitions to fetch
     2  request(now) returns the next Fetch request, which the caller sends
     3  answered(response, now) returns the changes of the logs (steps); unanswered(now) notes that there is no response
-    4  the caller applies the steps, and reports each result: stands, delay or give_up
+    4  the caller applies the steps, and reports the result of each by note_place, delay or give_up
 
 One request is for all partitions that are followed from this leader. It is part of an incremental fetch session
 (KIP-227), so partitions without new records cost nothing. A request has the epoch of the last batch, and the response
@@ -199,7 +199,7 @@ class Follower:
         found = self._followed.get(key)
         return UNDEFINED if found is None else found.leader_epoch
 
-    def stands(self, key: Key, leader_epoch: int, place: Place) -> None:
+    def note_place(self, key: Key, leader_epoch: int, place: Place) -> None:
         """Note the position of a partition's log, if the partition is still followed in this leader epoch."""
         found = self._present(key, leader_epoch)
         if found is not None and found.place != place:

@@ -356,7 +356,7 @@ def _begin_anew(log: TruncatableLog, offset: int) -> None:
         log.epochs.clear()  # without snapshots, a start that finds the old log reads all of it
     log.replica.last_epoch = log.epochs.latest
     new = Segment(log.services.cache, log.format, log.directory, offset, map_reserve=log.core.segment_size_max)
-    log.replica.publish_cut((new,), offset, offset, anew=True)
+    log.replica.publish_cut((new,), offset, offset, is_restart=True)
     try:
         _take_away(log, old)
         log.make_segment_locked(new)

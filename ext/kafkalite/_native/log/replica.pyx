@@ -229,19 +229,19 @@ cdef class Replica:
         log.cut_count += 1
 
     def publish_cut(self, tuple segments not None, int64_t log_start, int64_t log_end, *, Segment unpinned=None,
-                    bint anew=False):
+                    bint is_restart=False):
         """Publish a truncated or restarted log: its segments, and everything that derives from its end.
 
         Segments that are not in the new list are deleted, as by retention. If the old file was pinned, the kept part is
         in a new file, copied before; otherwise the file itself is shortened. `cut_count` increases, so that a thread
-        between two reads of the log can detect the cut. Returns False, without a change, if the segment `unpinned`
-        has a pin. The producers' state is dropped if it extends beyond the new end, or with `anew`, which replaces the
-        log by an empty one. The caller holds the log's lock and the flush lock.
+        between two reads of the log can detect the cut. Returns False, without a change, if the segment `unpinned` has
+        a pin. The producers' state is dropped if it extends beyond the new end, or with `is_restart`, which replaces
+        the log by an empty one. The caller holds the log's lock and the flush lock.
         """
         cdef LogCore log = self.log
         cdef tuple before = log.segments
         cdef Segment segment
-        cdef bint known = not anew and log.producers is not None and not log.producers.reaches(log_end)
+        cdef bint known = not is_restart and log.producers is not None and not log.producers.reaches(log_end)
         if unpinned is not None and unpinned.pins > 0:
             return False
         # From here to the end no call gives the GIL away.

@@ -77,7 +77,7 @@ def test_all_partitions_are_fetched_once_and_then_those_with_changes() -> None:
     assert (session(request), asked(request), forgotten(request)) == ((7, 1), {}, [])
     data = PartitionData(records=b"x", high_watermark=11, log_start_offset=2)
     assert follower.answered(answer(((A, 1), data)), NOW) == [Append((A, 1), 4, b"x", 11, 2)]
-    follower.stands((A, 1), 4, Place(12, 4, 2))
+    follower.note_place((A, 1), 4, Place(12, 4, 2))
     request = follower.request(NOW)
     assert (session(request), asked(request)) == ((7, 2), {(A, 1): (4, 12, 4, 2)})
 
@@ -127,7 +127,7 @@ def test_without_an_answer_all_wait_a_while() -> None:
 def test_an_answer_for_another_place_or_epoch_comes_too_late() -> None:
     for change in (
         lambda f: f.follow((A, 0), 5, Place(10, 3, 0)),
-        lambda f: f.stands((A, 0), 4, Place(8, 3, 0)),
+        lambda f: f.note_place((A, 0), 4, Place(8, 3, 0)),
         lambda f: f.forget((A, 0)),
         lambda f: f.give_up((A, 0), 4),
     ):
@@ -214,7 +214,7 @@ def test_a_partition_that_was_served_goes_behind_the_others() -> None:
     follower = started((A, 0), (A, 1), (A, 2))
     follower.request(NOW)
     follower.answered(answer(session_id=0), NOW)
-    follower.stands((A, 0), 4, Place(12, 4, 0))
+    follower.note_place((A, 0), 4, Place(12, 4, 0))
     assert list(asked(follower.request(NOW))) == [(A, 1), (A, 2), (A, 0)]
 
 
