@@ -39,13 +39,13 @@ import psutil
 from benchmarks.path.harness import Kafkalite, Row, cpu_seconds, write_result
 from benchmarks.spark import report
 from benchmarks.spark.ready import DISTINCT_ROWS, ReadyDataSource, distinct
+from benchmarks.spark.report import SOURCES
 from kafkalite.client import Client, ColumnWriter
 from kafkalite.spark.session import session
 from tests.kit.processes import spark_connector
 from tests.spark.conftest import quick_python
 
 PARTITIONS = 4
-SOURCES = ("ready", "kafkalite", "kafka")
 EVEN, SKEWED, ORDERS = "even", "skewed", "orders"
 NOOP, PARQUET, GROUP = "noop", "parquet", "group"
 QUERIES = ((EVEN, NOOP), (EVEN, PARQUET), (SKEWED, NOOP), (ORDERS, GROUP))
@@ -122,16 +122,16 @@ class Bench:
         self.broker.start()
         for topic in dict.fromkeys(topic for topic, _ in self.sizes.queries):
             fill(self.bootstrap, topic, self.sizes.rows, PARTITIONS, 1 if topic == SKEWED else PARTITIONS)
-        sums = set()
-        for topic, query, source in self.sizes.cases:
-            frame = self.frame(source, topic)
-            found = frame.count()
+        for topic, source in dict.fromkeys((topic, source) for topic, _, source in self.sizes.cases):
+            found = self.frame(source, topic).count()
             if found != self.sizes.rows:
                 raise RuntimeError(f"{source} returned {found} of {self.sizes.rows} rows of {topic}")
+        sums = set()
+        for topic, query, source in self.sizes.cases:
             if query == GROUP:
                 sums.add(tuple(sorted((row[0], round(row[1], 2)) for row in self.grouped(source, topic).collect())))
             else:
-                self.write(frame.limit(DISTINCT_ROWS), query)
+                self.write(self.frame(source, topic).limit(DISTINCT_ROWS), query)
         if len(sums) > 1:
             raise RuntimeError("the sources return different sums")
 
@@ -149,13 +149,15 @@ class Bench:
         reader = self.spark.read.format(source)
         if source == "ready":
             return reader.options(rows=str(self.sizes.rows), tasks=str(2 * PARTITIONS)).load()
-        options = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": topic}
-        return reader.options(**options).load()
+        return reader.options(**self.options(topic)).load()
+
+    def options(self, topic: str) -> dict[str, str]:
+        """Return the options of both sources that read a topic."""
+        return {"kafka.bootstrap.servers": self.bootstrap, "subscribe": topic}
 
     def grouped(self, source: str, topic: str) -> Any:
         """Return the sum of amounts by user: fields decoded by the source, or by Spark's `from_json`."""
-        options = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": topic}
-        reader = self.spark.read.format(source).options(**options)
+        reader = self.spark.read.format(source).options(**self.options(topic))
         if source == "kafkalite":
             fields = reader.option("value.format", "json").schema(f"value STRUCT<{GROUPED}>").load()
         else:

@@ -18,6 +18,9 @@ READS = (
 CODECS = ("none", "lz4", "zstd")
 
 
+SOURCES = ("ready", "kafkalite", "kafka")
+
+
 def sources(cases: Sequence[Row]) -> Iterator[str]:
     """Rows of each topic and query: median rows/s with the lowest and highest repeat, then median CPU seconds of Spark
     and the broker together.
@@ -30,8 +33,8 @@ def sources(cases: Sequence[Row]) -> Iterator[str]:
     for where, rows in found.items():
         rates = {source: row["medians"]["rate_per_s"] for source, row in rows.items()}
         cpu = {source: row["medians"]["spark_cpu_s"] + row["medians"]["broker_cpu_s"] for source, row in rows.items()}
-        cells = [spread(rows[source]) if source in rows else "" for source in ("ready", "kafkalite", "kafka")]
-        seconds = [f"{cpu[source]:.1f}" if source in cpu else "" for source in ("ready", "kafkalite", "kafka")]
+        cells = [spread(rows[source]) if source in rows else "" for source in SOURCES]
+        seconds = [f"{cpu[source]:.1f}" if source in cpu else "" for source in SOURCES]
         ratios = f"{rates['kafkalite'] / rates['kafka']:.2f}×", f"{cpu['kafka'] / cpu['kafkalite']:.2f}×"
         yield f"| {', '.join(where)} | {' | '.join(cells)} | {ratios[0]} | {' | '.join(seconds)} | {ratios[1]} |"
 
