@@ -4,7 +4,7 @@ Each case writes or reads the same records over both listeners, and medians of t
 and decrypt on the same machine. So CPU is counted separately for broker and client, and each ratio of rates is printed
 next to the best possible ratio. If broker and client keep all cores busy, this is the ratio of their total CPU.
 
-librdkafka encrypts and decrypts in one thread per broker. The output says how busy this thread is, because no broker
+librdkafka encrypts and decrypts in one thread per broker. The output shows how busy this thread is, because no broker
 can speed it up. AES alone, timed by OpenSSL, is printed before and after. With `--kafka`, Apache Kafka from its own
 start scripts does the same in the same rounds.
 

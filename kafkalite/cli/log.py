@@ -105,7 +105,7 @@ def segments_of(paths: list[Path]) -> list[Path]:
 
 
 class Batch(NamedTuple):
-    """A batch of a segment, with its position, header fields and bytes. `crc_ok` says whether its CRC matches."""
+    """A batch of a segment, with its position, header fields and bytes. `crc_ok` is true if its CRC matches."""
 
     position: int
     info: BatchInfo

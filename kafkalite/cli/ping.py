@@ -13,6 +13,7 @@ Exit status 0 means that the broker responds.
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -57,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         shake_hands(host, listener.port, _unverified(), arguments.timeout)
     else:
         ask(host, listener.port, _unverified() if listener.tls else None, arguments.timeout)
-    say(f"the broker responds at {listener.name}://{f'[{host}]' if ':' in host else host}:{listener.port}")
+    say(f"the broker responds at {dataclasses.replace(listener, host=host)}")
     return 0
 
 

@@ -5,7 +5,7 @@
 
 The server keeps no state between requests. If there are too many records, the oldest are skipped and counted. Only a
 few requests may wait at the same time, so that workers remain for other requests. The field `waited` of the response
-says whether the request has waited.
+is true if the request has waited.
 
 Thread rule: functions belong to the thread that has the client.
 """

@@ -44,7 +44,7 @@ def site(version: str) -> str:
 
 
 def unpack_site(version: str) -> str:
-    """Return the sentence that says where a page's links lead."""
+    """Return the sentence for the top of a page about its links."""
     return f"The links work after `tar -xzf {site(version)}.tar.gz` in this directory."
 
 

@@ -31,7 +31,7 @@ DRIVERS: Mapping[str, Driver] = {driver.name: driver for driver in TABLE}
 
 
 class Missing(RuntimeError):
-    """A driver cannot run on this machine. The text says what is not installed."""
+    """A driver cannot run on this machine; the message names what is not installed."""
 
 
 def command(name: str) -> list[str]:

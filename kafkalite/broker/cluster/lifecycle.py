@@ -298,7 +298,7 @@ class Lifecycle:
 def unsupported_features(levels: Mapping[str, int]) -> str:
     """Return a sentence that explains why this broker cannot join a cluster with these features.
 
-    It also says how the controllers must be formatted.
+    The sentence names the levels with which the controllers must be formatted.
     """
     unknown = [f"{name}={level}" for name, level in sorted(levels.items()) if name not in FEATURES and level > 0]
     other = [name for name, level in sorted(levels.items()) if name in FEATURES and not _is_done(name, level)]

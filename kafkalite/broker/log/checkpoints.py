@@ -55,7 +55,7 @@ def _lines(path: str, width: int) -> list[list[str]] | None:
             raise ValueError(f"version {lines[0]}")  # noqa: TRY301 - one handler for every kind of damage
         rows = [line.split() for line in lines[2:]]
         if len(rows) != int(lines[1]) or any(len(row) != width for row in rows):
-            raise ValueError("wrong number or format of lines")  # noqa: TRY301 - as above
+            raise ValueError("wrong number or format of lines")  # noqa: TRY301 - one handler for every kind of damage
     except (ValueError, IndexError) as error:
         logger.warning("ignored a damaged checkpoint file", extra=fields(path=path, reason=str(error)))
         return None

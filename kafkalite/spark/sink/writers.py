@@ -104,5 +104,5 @@ def present_task() -> WriteTask:
 
 
 def outcomes_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskOutcome]:
-    """Return the outcomes of the tasks that returned a message. None stands for a task that failed."""
+    """Return the outcomes of the tasks that returned a message. A failed task has None instead."""
     return [message.outcome for message in messages if isinstance(message, Written) and message.outcome is not None]

@@ -1,6 +1,6 @@
 """Count the memory that each client makes the broker hold, and decide whether it may get more (broker.memory.max).
 
-The code calls a client a *holder*; `kafkalite.broker.limits.holder` says what counts as one client. The decision
+The code calls a client a *holder*; `kafkalite.broker.limits.holder` defines what counts as one client. The decision
 depends on how much of broker.memory.max is held for all clients:
 
     up to 3/4      every holder gets what it needs, except for lasting memory above its share
