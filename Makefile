@@ -14,7 +14,7 @@ JOBS ?= 2
 # Tests wait for half of their time, so two at once keep a core busy; each may start brokers and a JVM, so no more than 8.
 TEST_JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? 2 * n : 8)))
 # Files to workers; tests marked own_process first. A worker that dies ends the run, which names the test it died of.
-SPREAD = -n $(TEST_JOBS) --dist loadgroup --no-loadscope-reorder --max-worker-restart 0
+SPREAD = -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 # Tests start hundreds of programs, which would each compile what they import.
 export PYTHONDONTWRITEBYTECODE :=
 BENCH_OUT ?= build/bench/head_to_head

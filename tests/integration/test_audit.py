@@ -281,7 +281,12 @@ def test_loaded_files_are_stages_too(
         assert sentence in capsys.readouterr().err
 
 
-def test_what_cannot_begin_says_so(live: Broker, offline: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_begin_says_so(
+    live: Broker, offline: Broker, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client.admin.create_topic("reported", 1)
+    with AuditedProducer(client, server="web1") as producer:
+        producer.send("reported", 0, records(1))
     address = ["audit", "--live", live.bootstrap_servers]
     for options, sentence in [
         (["--counts", "nobody"], "topic nobody, which should hold the producers' counts, does not exist"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import gzip
 import socket
 import ssl
@@ -15,11 +14,10 @@ from pathlib import Path
 import pytest
 
 from kafkalite import Broker
-from kafkalite._native.base import file_ops
 from kafkalite.base.metric_families import Family, labels
 from kafkalite.errors import ConfigError, ErrorCode
 from kafkalite.web.users import Role, token_line
-from tests.kit.harness import seams, wire
+from tests.kit.harness import wire
 from tests.kit.harness.certificates import Authority
 from tests.kit.harness.scrape import OPENMETRICS, Scrape, ask
 from tests.kit.processes.broker import wait_until
@@ -360,25 +358,6 @@ def test_a_worker_that_is_stuck_makes_the_broker_not_alive(broker: Broker) -> No
     finally:
         go_on.set()
     wait_until(lambda: ask(url, "/health/live").status == 200, 60, "the worker to turn")
-
-
-@pytest.mark.own_process
-def test_while_the_disk_is_full_the_broker_is_alive_and_not_ready(broker: Broker) -> None:
-    url = broker.metrics_urls[0]
-    broker.create_topic("a")
-    with wire.Connection(broker.port) as client:
-        assert client.produce("a", 0, batch(1)).error == 0
-        assert ask(url, "/health/ready").status == 200
-        seams.arm(("write",), after=0, error=errno.ENOSPC, sticky=True)
-        try:
-            assert client.produce("a", 0, batch(1)).error == ErrorCode.KAFKA_STORAGE_ERROR
-            got = ask(url, "/health/ready")
-            assert (got.status, got.json["reasons"]) == (503, ["the disk of the data directory is full"])
-            assert ask(url, "/health/live").status == 200
-        finally:
-            file_ops.disarm()
-        assert client.produce("a", 0, batch(1)).error == 0
-    assert ask(url, "/health/ready").status == 200
 
 
 def test_while_groups_are_loaded_and_while_it_stops_the_broker_is_not_ready(broker: Broker) -> None:

@@ -1,9 +1,9 @@
 """Distribute tests to xdist's workers, and report failures before the run's end.
 
-A group (`--dist loadgroup`) is a file, so that its module's fixtures are created once; the file's tests marked
-`own_process` are another group, and with `--no-loadscope-reorder` every worker runs those first. A failure is reported
-at once, since an aborted run has no summary; the tests that were running then are reported too, in CI with the workers'
-stacks.
+With `--dist loadfile`, a worker runs all tests of a file, so that its module's fixtures are created once, and tests may
+use what earlier tests of the file created. With `--no-loadscope-reorder`, every worker runs the files marked
+`own_process` first. A failure is reported at once, since an aborted run has no summary; the tests that were running
+then are reported too, in CI with the workers' stacks.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ import fcntl
 import os
 import signal
 import sys
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.kit.harness.own_process import MARK
-
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from xdist.scheduler import LoadScopeScheduling
     from xdist.workermanage import WorkerController
 
 PHASES = frozenset({"setup", "call", "teardown"})
@@ -42,18 +41,23 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
         return (yield)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Name each test's group; xdist appends it to the test's name, after an @."""
-    if hasattr(config, "workerinput") and config.getvalue("loadgroup"):
-        for item in items:
-            own = "own-" if item.get_closest_marker(MARK) is not None else ""
-            item.add_marker(pytest.mark.xdist_group(own + _group_of(item.path)))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
+    """Return a scheduler that gives a file, or all checks of the repository, to one worker.
 
+    The checks share the syntax trees of the repository. xdist's groups (`--dist loadgroup`) would do, but xdist 3.8
+    ignores them without a word under pytest 9.2.
+    """
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
 
-def _group_of(path: Path) -> str:
-    """The file's name; the checks of the repository are one group, since they share its syntax trees."""
-    return "repository" if path.parent.name == "tests" else path.stem
+    class FileScheduling(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            path = PurePosixPath(nodeid.partition("::")[0])
+            return "repository" if path.parent.name == "tests" else str(path)
+
+    return FileScheduling(config, log)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -4,11 +4,11 @@ The pytest process, or one of xdist's workers, has the threads of shared fixture
 replaces the disk or makes its calls fail would affect that broker, which would use up the fault and be counted. So
 tests with
 
-    @pytest.mark.own_process
+    pytestmark = pytest.mark.own_process
 
-run before all others, when no shared fixture has started yet; under xdist (`make test`) each worker keeps that order,
-and a file's marked tests form a separate group (`distribution.py`). A test that would run in another order fails. Code
-that replaces something calls `assert_alone` first.
+run before all others, when no shared fixture has started yet. The mark is for whole files, since under xdist (`make
+test`) a worker runs all tests of a file (`distribution.py`). A test that would run in another order fails. Code that
+replaces something calls `assert_alone` first.
 """
 
 from __future__ import annotations
@@ -62,8 +62,12 @@ def pytest_sessionstart() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marked tests first, each file's together, and otherwise in the order that they had."""
-    items.sort(key=lambda item: item.get_closest_marker(MARK) is None)
+    """Sort marked files to the front. Raises UsageError for a file in which only some tests are marked."""
+    marked = {item.path for item in items if item.get_closest_marker(MARK) is not None}
+    for item in items:
+        if item.path in marked and item.get_closest_marker(MARK) is None:
+            raise pytest.UsageError(f"{item.nodeid} is not marked {MARK} as others of its file are: mark whole files")
+    items.sort(key=lambda item: item.path not in marked)
 
 
 @pytest.hookimpl(wrapper=True)

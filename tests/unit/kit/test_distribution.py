@@ -4,29 +4,33 @@ import pytest
 
 from tests.kit.harness.nested_run import run_with
 
-SPREAD = ("--dist", "loadgroup", "--no-loadscope-reorder", "--max-worker-restart", "0")
+SPREAD = ("--dist", "loadfile", "--no-loadscope-reorder", "--max-worker-restart", "0")
 
 SAYS = """
     import os
+    import time
     import pytest
 
-    @pytest.fixture(scope="module", params=[1])
+    @pytest.fixture(scope="module")
     def begun():
-        with open("modules", "a") as modules:
+        with open(os.environ["PYTEST_XDIST_WORKER"] + ".modules", "a") as modules:
             modules.write(__name__ + "\\n")
 
-    def test_one(begun):
-        pass
+    @pytest.mark.parametrize("number", range(10))
+    def test_many(begun, number):
+        time.sleep(0.001)
 
     def test_two(begun):
         assert __name__ != "test_b"
-
-    @pytest.mark.own_process
-    def test_own(request):
-        with open("modules", "a") as modules:
-            modules.write("own\\n")
 """
-"""The module is written down once for the files' tests, however many workers there are."""
+"""Each worker notes which modules' fixtures it set up."""
+
+OWN = (
+    SAYS
+    + """
+    pytestmark = pytest.mark.own_process
+"""
+)
 
 DIES = """
     import os
@@ -49,11 +53,14 @@ def marked(pytester: pytest.Pytester) -> pytest.Pytester:
 
 
 def test_files_are_kept_together_and_marked_tests_come_first(marked: pytest.Pytester) -> None:
-    marked.makepyfile(**{f"test_{name}": SAYS for name in "abcd"})
-    result = run_with("distribution", marked, "-n", "1", *SPREAD, also="own_process")
-    result.assert_outcomes(passed=11, failed=1)
-    written = (marked.path / "modules").read_text().split()
-    assert written == [*["own"] * 4, "test_a", "test_b", "test_c", "test_d"]
+    files = {f"test_{name}": SAYS for name in "abcd"} | {f"test_own_{name}": OWN for name in "abcd"}
+    marked.makepyfile(**files)
+    result = run_with("distribution", marked, "-n", "2", *SPREAD, also="own_process")
+    result.assert_outcomes(passed=8 * 11 - 1, failed=1)
+    by_worker = [path.read_text().split() for path in marked.path.glob("*.modules")]
+    assert sorted(name for written in by_worker for name in written) == sorted(files)
+    for written in by_worker:
+        assert written == sorted(written, key=lambda name: "own" not in name)
     told = [line for line in result.stdout.lines if line.startswith("failed in call: test_b.py::test_two")]
     assert len(told) == 1
 

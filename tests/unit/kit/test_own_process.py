@@ -2,17 +2,12 @@
 
 import errno
 import random
-from pathlib import Path
 
 import pytest
 
 from kafkalite._native.base import file_ops
-from tests.kit.fakes.clock import FakeClock
 from tests.kit.harness import seams
-from tests.kit.harness.log_harness import started
 from tests.kit.harness.nested_run import run_with
-from tests.kit.harness.own_process import assert_alone
-from tests.simulation.disk import SimulatedDisk
 
 
 def test_nothing_is_swapped_in_a_process_that_tests_share() -> None:
@@ -24,20 +19,7 @@ def test_nothing_is_swapped_in_a_process_that_tests_share() -> None:
     assert file_ops.disarm() == counted_before
 
 
-@pytest.mark.own_process
-def test_no_disk_is_swapped_beside_a_brokers_threads(tmp_path: Path) -> None:
-    manager = started(tmp_path / "data")
-    simulated = SimulatedDisk(FakeClock())
-    with pytest.raises(AssertionError, match="kafkalite-flusher"):
-        seams.disk_instead(simulated)
-    assert_alone()  # they are this test's
-    manager.close()
-    with seams.disk_instead(simulated):
-        pass
-    simulated.close()
-
-
-REPORTED = """
+SHARED = """
     import threading
     import pytest
 
@@ -50,29 +32,40 @@ REPORTED = """
         over.set()
         thread.join()
 
-    RUN = []
-
-    def test_before(shared):
-        assert RUN == ["alone", "last"]
-
-    @pytest.mark.own_process
-    def test_alone():
-        RUN.append("alone")
-
-    def test_after(shared):
+    def test_shared(shared):
         pass
+"""
 
-    @pytest.mark.own_process
-    def test_last(tmp_path):
+ALONE = """
+    import threading
+    import pytest
+
+    pytestmark = pytest.mark.own_process
+
+    def test_alone():
         assert [thread for thread in threading.enumerate() if thread.name == "kafkalite-shared"] == []
-        RUN.append("last")
 """
 
 
-def test_marked_tests_come_before_what_tests_share(pytester: pytest.Pytester) -> None:
+def test_marked_files_come_before_what_tests_share(pytester: pytest.Pytester) -> None:
     pytester.makepyprojecttoml('[tool.pytest.ini_options]\nmarkers = ["own_process: as here"]')
-    pytester.makepyfile(REPORTED)
-    run_with("own_process", pytester).assert_outcomes(passed=4)
+    pytester.makepyfile(test_first=SHARED, test_last=ALONE)
+    run_with("own_process", pytester).assert_outcomes(passed=2)
+
+
+def test_a_file_of_which_only_a_part_is_marked_is_refused(pytester: pytest.Pytester) -> None:
+    pytester.makepyprojecttoml('[tool.pytest.ini_options]\nmarkers = ["own_process: as here"]')
+    pytester.makepyfile(
+        SHARED
+        + """
+    @pytest.mark.own_process
+    def test_alone():
+        pass
+    """
+    )
+    result = run_with("own_process", pytester)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*::test_shared is not marked own_process as others of its file are*"])
 
 
 SHARES = """

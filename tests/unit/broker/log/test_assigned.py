@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+pytestmark = pytest.mark.own_process
+
 OWN = 7
 
 
@@ -108,7 +110,6 @@ def test_a_partition_that_cannot_begin_keeps_no_other_from_what_metadata_says(
     logs.close()
 
 
-@pytest.mark.own_process
 @pytest.mark.parametrize("together", [True, False])
 def test_what_a_start_has_walked_is_synced_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, together: bool

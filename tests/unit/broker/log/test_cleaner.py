@@ -18,6 +18,8 @@ from tests.kit.oracles.compaction_model import keyed_batch
 from tests.kit.processes.broker import wait_until
 from tests.log_damage.test_compaction_runs import read_from
 
+pytestmark = pytest.mark.own_process
+
 HOUR_MS = 3_600_000
 
 
@@ -171,7 +173,6 @@ def test_a_checkpoint_past_the_log_end_restarts_at_the_log_start(setup: Setup) -
     assert setup.manager.cleaner.look_at(log, TIME_MS).first_dirty == 0
 
 
-@pytest.mark.own_process
 def test_full_disk_is_tried_again_and_other_logs_get_their_turn(setup: Setup) -> None:
     first, second = setup.topic("a"), setup.topic("b")
     fill(first, 30)
@@ -186,7 +187,6 @@ def test_full_disk_is_tried_again_and_other_logs_get_their_turn(setup: Setup) ->
     assert not list(Path(first.directory).glob("*.cleaned"))
 
 
-@pytest.mark.own_process
 def test_failing_disk_leaves_the_log_alone_and_serving(setup: Setup) -> None:
     log = setup.topic()
     fill(log, 20)

@@ -12,6 +12,8 @@ from kafkalite.broker.log import checkpoints, files
 from kafkalite.model import uuid_text
 from tests.kit.harness import seams
 
+pytestmark = pytest.mark.own_process
+
 ID = bytes.fromhex("00112233445566778899aabbccddeeff")
 
 
@@ -72,7 +74,6 @@ def test_properties_skip_comments_and_keep_values_with_equals(tmp_path: Path) ->
     assert checkpoints.read_properties(str(tmp_path / "missing")) is None
 
 
-@pytest.mark.own_process
 @pytest.mark.parametrize("kind", ["open", "write", "sync", "rename"])
 def test_failed_replacement_leaves_the_old_file(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "file"
@@ -88,7 +89,6 @@ def test_failed_replacement_leaves_the_old_file(tmp_path: Path, kind: str) -> No
     assert path.read_bytes() == b"new"
 
 
-@pytest.mark.own_process
 @pytest.mark.skipif(os.geteuid() != 0, reason="who gives files away is root")
 @pytest.mark.parametrize("left_over", [False, True])
 def test_a_file_that_is_replaced_is_its_owners_before_it_has_its_name(
@@ -119,7 +119,6 @@ def test_a_file_that_is_replaced_is_its_owners_before_it_has_its_name(
     assert (path.read_bytes(), rights(path.stat())) == (b"new", (12345, 54321, 0o640))
 
 
-@pytest.mark.own_process
 def test_who_had_opened_a_file_that_was_left_over_reads_nothing_of_the_one_that_is_given_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,7 +144,6 @@ def rights(found: os.stat_result) -> tuple[int, int, int]:
     return found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)
 
 
-@pytest.mark.own_process
 def test_a_file_that_cannot_be_given_to_its_owner_is_not_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,8 @@ from kafkalite.errors import StartupError
 from kafkalite.model import new_uuid, uuid_bytes, uuid_text
 from tests.kit.harness.log_harness import make_batch, started
 
+pytestmark = pytest.mark.own_process
+
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 STEPS_MAX = 100
 
@@ -63,7 +65,6 @@ def assert_done(root: Path, moved: Handover, records: dict[str, bytes]) -> None:
     assert b'"name":"a"' in (root / files.JOURNAL_ALONE_NAME).read_bytes()
 
 
-@pytest.mark.own_process
 def test_it_ends_the_same_whichever_of_its_writes_was_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rename, unlink = file_ops.rename, file_ops.unlink
     for dies_at in range(STEPS_MAX):

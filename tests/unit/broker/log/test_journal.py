@@ -29,6 +29,8 @@ from kafkalite.errors import StartupError
 from kafkalite.model import ScramCredential, uuid_text
 from tests.kit.harness import seams
 
+pytestmark = pytest.mark.own_process
+
 ID = bytes(range(16))
 CREDENTIAL = ScramCredential(b"salt", b"s" * 32, b"v" * 32, 4096)
 
@@ -178,7 +180,6 @@ def test_compaction_keeps_the_state(tmp_path: Path) -> None:
     again.close()
 
 
-@pytest.mark.own_process
 @pytest.mark.parametrize(("kind", "after"), [("write", 0), ("sync", 0), ("sync", 1), ("rename", 0), ("open", 0)])
 def test_rewrite_that_fails_loses_nothing(tmp_path: Path, kind: str, after: int) -> None:
     """The journal keeps the old file or, if that file has lost its name already, refuses further records."""
@@ -202,7 +203,6 @@ def test_rewrite_that_fails_loses_nothing(tmp_path: Path, kind: str, after: int)
     again.close()
 
 
-@pytest.mark.own_process
 @pytest.mark.parametrize("kind", ["write", "sync"])
 @pytest.mark.parametrize("written", [0, 10, 30])
 def test_failed_record_changes_nothing(tmp_path: Path, kind: str, written: int) -> None:

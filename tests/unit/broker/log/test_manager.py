@@ -32,6 +32,8 @@ from kafkalite.model import uuid_text
 from tests.kit.harness import seams
 from tests.kit.harness.log_harness import PlainLog, abandon, make_batch, make_manager, read_all
 
+pytestmark = pytest.mark.own_process
+
 WAIT_S = 120
 
 
@@ -386,7 +388,6 @@ def test_housekeeper_removes_deleted_files_when_due(tmp_path: Path) -> None:
     manager.close()
 
 
-@pytest.mark.own_process
 def test_full_disk_at_the_start_is_said_in_one_sentence(tmp_path: Path) -> None:
     manager = make_manager(tmp_path)
     manager.open()
@@ -402,7 +403,6 @@ def test_full_disk_at_the_start_is_said_in_one_sentence(tmp_path: Path) -> None:
     manager.close()
 
 
-@pytest.mark.own_process
 @pytest.mark.parametrize("after", range(6))
 def test_first_append_that_met_a_full_disk_leaves_a_whole_directory(tmp_path: Path, after: int) -> None:
     manager = make_manager(tmp_path)
