@@ -1,12 +1,7 @@
 """List the aborted transactions of one log, for read_committed fetches.
 
-The transactions are in an array, ordered by the offsets of their abort markers. A fetch of offsets [from, upper)
-returns each transaction that began below `upper` and has its marker at `from` or above. Two bisections find the entries
-to examine. They use that marker offsets increase, and that the last stable offset after a marker never decreases.
-
-Committed transactions have no entry, and neither have markers of producers without records in this log. On disk, the
-file NNN.txnindex of a segment (Kafka's format) lists the transactions whose markers are in this segment;
-kafkalite.broker.log.transaction_index reads and writes it.
+Transactions are in the order of their abort markers. A marker has no entry if its producer has no records in this log.
+kafkalite.broker.log.transaction_index stores the entries in Kafka's .txnindex files.
 
 Thread rule: changed under the log's lock, read by any thread. Both keep the GIL throughout.
 """
@@ -79,8 +74,10 @@ cdef class AbortedTransactions:
     cdef list overlapping(self, int64_t from_offset, int64_t upper_offset):
         """Return [(first offset, producer id)] for a fetch of [from_offset, upper_offset), ordered by first offset.
 
-        The first entry to examine has marker_offset >= from_offset. The last one is the first with stable_offset >=
-        upper_offset: every transaction that began below upper_offset had ended by then.
+        These are the transactions that began below `upper_offset` and have their marker at `from_offset` or above. Two
+        bisections limit the entries to examine; neither marker_offset nor stable_offset ever decreases. The first entry
+        has marker_offset >= from_offset. The last one is the first with stable_offset >= upper_offset: every
+        transaction that began below upper_offset had ended by then.
         """
         cdef Py_ssize_t i = self.first_marker_from(from_offset)
         cdef Py_ssize_t end = min(self._first_stable_from(upper_offset) + 1, self.count)

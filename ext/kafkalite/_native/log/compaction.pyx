@@ -3,23 +3,13 @@
     index_batches    dirty batches ─▶ KeyMap: the newest offset of each key
     BatchFilter      every batch   ─▶ the unchanged batch │ with fewer records │ without records │ nothing
 
-A record is kept unless it has no key or the map has a newer record of its key. A tombstone (no value) is removed once
-its delete horizon has passed (KIP-534); compaction sets this horizon when it first reaches the tombstone.
+A record is kept if it has a key, and the map has no newer record of this key. A tombstone (null value) is removed after
+its delete horizon (KIP-534).
 
-Kept records are copied byte for byte, except for timestamp deltas when a horizon is set. Base offset, last offset
-delta, sequence and epochs of a batch do not change, so offsets and producer state are the same before and after.
+A rewritten batch keeps its first and last offset, sequence and epochs. So producer state is the same before and after.
 
-    no record is left          the batch is removed. But if it is the last batch of an active producer, or ends the
-                               cleaned range, its header is kept without records
-    aborted transaction        all records of its batches are removed; the caller passes their base offsets
-    transaction marker         the filter stops, and the caller decides
-    malformed records          the batch is kept whole, because its CRC is right
-    wrong CRC                  the filter stops
-
-Batches are processed without the GIL, except in the codecs. Several keys are looked up together, so that the waits for
-the map's memory overlap.
-
-Thread rule: a filter and its map belong to one cleaner thread. The segment is pinned only during a call.
+Thread rule: a filter and its map belong to one cleaner thread. Batches are processed without the GIL, except in the
+codecs.
 """
 
 from cpython.buffer cimport PyBUF_READ
@@ -75,7 +65,7 @@ import os as _os
 
 cdef enum:
     PAUSE_BYTES = 4 * 1024 * 1024       # read without giving the caller a chance to stop or slow down
-    WINDOW = 32                         # keys looked up at a time
+    WINDOW = 32                         # keys looked up at a time, so that waits for the map's memory overlap
     HEADERS_CHUNK = 512
     SPARE_MAX = 1024 * 1024             # bytes of output that are reserved beyond what a batch needs
     KEPT_CAPACITY = 4 * 1024 * 1024     # a larger buffer is freed after a write
@@ -398,6 +388,12 @@ cdef int64_t rebase_records(const BatchHeader* header, int64_t base_timestamp, c
 cdef class BatchFilter:
     """Writes the kept records of a group of segments, batch by batch in order. One thread at a time.
 
+        no record is left          the batch is removed, unless its header must stay (_stays_empty)
+        aborted transaction        the batch's records are removed
+        transaction marker         the filter stops, and the caller decides
+        malformed records          the batch is kept whole, because its CRC is right
+        wrong CRC                  the filter stops
+
     A compressed batch goes through `unpack`, and through `pack` if records were removed:
 
         unpack(codec, packed, base_offset) -> buffer, valid until the next call; None: keep the batch as it is. Kept
@@ -491,7 +487,10 @@ cdef class BatchFilter:
     # ---- batches ----------------------------------------------------------------------------------------------------
 
     cdef bint _stays_empty(self, const ItemInfo* info) noexcept nogil:
-        """Return whether the batch must keep its header even if no record is left."""
+        """Return whether the batch must keep its header even if no record is left.
+
+        That is the last batch of an active producer, and the batch that ends the cleaned range.
+        """
         cdef int64_t low = 0
         cdef int64_t high = self.producer_count
         cdef int64_t middle
@@ -548,7 +547,8 @@ cdef class BatchFilter:
     cdef int _write_kept(self, const unsigned char* data, const ItemInfo* info, bint horizon) noexcept nogil:
         """Write an uncompressed batch with the kept records, and with a delete horizon if `horizon`.
 
-        The horizon is the batch's base timestamp, marked by attribute bit 6. So all timestamp deltas change.
+        A batch gets a horizon when compaction first reaches its tombstones. The horizon is the batch's base timestamp,
+        marked by attribute bit 6. So all timestamp deltas change. All other bytes of the records are copied.
         """
         cdef BatchHeader header
         cdef unsigned char* at

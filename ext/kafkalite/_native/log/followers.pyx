@@ -4,15 +4,12 @@
     replicated_end     ─▶ the lowest log end of the leader, the in-sync replicas, and replicas about to join them
     low_watermark      ─▶ the lowest log start of the leader and of the followers that are alive
 
-The controllers decide which replicas are in sync; the leader proposes changes to them (KIP-497). Until they answer, the
-replicas of the old and the new set count. A replica that has caught up and may join counts too, so that the high
-watermark does not pass it. With fewer in-sync replicas than min.insync.replicas, nothing counts as replicated.
+The controllers decide which replicas are in sync; the leader proposes changes to them (KIP-497).
 
 Source: Partition.maybeIncrementLeaderHW, needsExpandIsr, getOutOfSyncReplicas and Replica.updateFetchStateOrThrow of
 Kafka 4.1. Times are seconds of a monotonic clock.
 
-Thread rule: the GIL guards everything, and no method releases it. `on_joinable` is called on the thread that serves the
-fetch, and must not block.
+Thread rule: the GIL guards everything, and no method releases it.
 """
 
 cimport cython
@@ -279,7 +276,8 @@ cdef class Followers:
                 and is_eligible(self.brokers, row))
 
     cdef int announce(self, int32_t place, object log) except -1:
-        """Report to Python, once, that a follower may join the in-sync replicas."""
+        """Report to Python, once, that a follower may join the in-sync replicas. `on_joinable` runs on the thread that
+        serves the fetch, and must not block."""
         self.rows[place].announced = True
         self.on_joinable(log)
         return 0
@@ -289,7 +287,10 @@ cdef class Followers:
         return min(self.min_in_sync, <int32_t>(self.count + 1))
 
     cdef int64_t replicated_end(self, int64_t log_end, double now) noexcept nogil:
-        """Return the offset up to which the log is replicated, or -1 with too few in-sync replicas."""
+        """Return the offset up to which the log is replicated, or -1 with too few in-sync replicas.
+
+        A replica that has caught up and may join counts too, so that the high watermark does not pass its log end.
+        """
         cdef int64_t end = log_end
         cdef int32_t i
         cdef Follower* row

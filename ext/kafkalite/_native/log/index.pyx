@@ -1,16 +1,12 @@
 """Find batches in one segment by offset, position or time, with a sparse index.
 
 An entry describes one batch: its base offset, its position in the segment, and the largest timestamp of all batches
-*before* it. None of these three ever decreases, so bisection finds an entry by any of them. A look-up by time returns a
-position at or before the result. The batch at position 0 has no entry.
+*before* it. None of the three ever decreases, so each can be searched by bisection.
 
-An index may be a mapped file, which can fail while it is read (see mapped_faults). So callers check `failed` after a
-look-up. If it is true, they discard the result, and the index is rebuilt from the log.
-
-Saving, loading and rebuilding are in kafkalite.broker.log.index_file and PartitionLog.
+kafkalite.broker.log.index_file and PartitionLog save, load and rebuild indexes.
 
 Thread rule: appending and taking a view need the GIL; the log's lock orders the writers. Searching a view needs no GIL
-and no lock, because the view keeps its array alive: growing creates a new array and leaves the old one unchanged.
+and no lock.
 """
 
 from libc.stdint cimport int64_t
@@ -33,7 +29,7 @@ cdef object numpy():
 
 
 cdef class SegmentIndex:
-    """The index of one segment. Entries are appended in order.
+    """The index of one segment. Entries are appended in order; the batch at position 0 has none.
 
     Nothing is allocated before the first entry. numpy is imported with the first entry, because its import takes longer
     than the rest of a broker's start.
@@ -65,7 +61,7 @@ cdef class SegmentIndex:
         return 0
 
     cdef int _reserve(self, int64_t capacity) except -1:
-        """Move the entries to a larger array. Existing views stay valid."""
+        """Move the entries to a larger array. Existing views stay valid, because each keeps its array alive."""
         grown = numpy().empty((3, capacity), numpy().int64)
         if self.count:
             grown[:, :self.count] = self.array[:, :self.count]
@@ -100,7 +96,10 @@ cdef class SegmentIndex:
 
     @property
     def failed(self):
-        """Whether the mapped file of this index could not be read. Then its entries are meaningless."""
+        """Whether the mapped file of this index could not be read. Then its entries are meaningless.
+
+        Callers check this after a look-up. If it is true, they discard the result and rebuild the index from the log.
+        """
         return bool(self.has_fault())
 
     def add(self, int64_t offset, int64_t position, int64_t timestamp):

@@ -7,26 +7,17 @@ The offsets are ordered:
     log_start <= flushed <= log_end
     log_start <= last_stable <= high_watermark <= log_end
 
-`last_stable` is the first offset of the oldest open transaction; without one, it equals `high_watermark`. The tuple of
-segments is never empty: its segments are in ascending order, without gaps, and the last one is active.
-
-A log has one of three kinds from its creation on; set_replicated() alone changes it:
+There are three kinds of logs:
 
     standalone    high_watermark is log_end
-    replicated    high_watermark is where all in-sync replicas have the records. A transaction counts as open while the
-                  marker that ends it is at or above high_watermark
+    replicated    high_watermark is where all in-sync replicas have the records
     positional    high_watermark is flushed (Kafka 0.7)
-
-An append checks the batch, changes the log under its lock, and then notifies the listeners without the lock. A read
-takes no lock: it returns a LogSlice, which is a range of one segment.
 
 Thread rules:
 
-    lock        orders all changes of the log: append, roll, log start, producers, segments. Its holder may take only
-                one more lock, the file cache's, and calls no listener
-    offsets     offsets and `segments` are stored together under the GIL, so any thread may read them together
-    aborted     an aborted transaction is recorded before the last stable offset moves
-    listeners   are called with the GIL and without the lock, on the thread that moved an offset. They must not block
+    lock        orders all changes of the log: append, roll, log start, producers, segments
+    reads       take no lock. `segments` and the offsets are stored together under the GIL
+    listeners   are called with the GIL, without the lock, on the thread that moved an offset. They must not block
 """
 
 cimport cython
@@ -165,7 +156,7 @@ cdef class LogCore:
         return 0
 
     def locked(self):
-        """Return a context manager that holds the log's lock. Inside it, only the file cache's lock may be taken.
+        """Return a context manager that holds the log's lock. kafkalite.broker.log.manager has the order of locks.
 
         A thread waits for the lock without the GIL. The thread that holds it may release the GIL during a write.
         """
@@ -218,7 +209,11 @@ cdef class LogCore:
         return self.move_stable_locked()
 
     cdef int move_stable_locked(self) except -1:
-        """Move the last stable offset, in a replicated log too."""
+        """Move the last stable offset, in a replicated log too.
+
+        It is the first offset of the oldest open transaction; without one, it is the high watermark. In a replicated
+        log, a transaction counts as open until the high watermark has passed its marker.
+        """
         cdef int64_t offset
         if not self.after_write & HAS_REPLICAS:
             return self.move_stable()
@@ -228,7 +223,10 @@ cdef class LogCore:
         return self._check_offsets()
 
     cdef int move_stable(self) except -1:
-        """Move the last stable offset of a log that is not replicated. It never decreases."""
+        """Move the last stable offset of a log that is not replicated. It never decreases.
+
+        An aborted transaction is recorded before this offset moves.
+        """
         cdef int64_t offset = min(self.producers.first_open_offset, self.high_watermark)
         # A log start inside an open transaction has moved it past that one's first offset already.
         if offset > self.last_stable_offset:

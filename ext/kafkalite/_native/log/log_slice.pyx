@@ -1,7 +1,7 @@
 """A view of a range of one segment, which a read returns instead of a copy of the bytes.
 
 A slice pins its segment. Meanwhile, retention and compaction may delete the file's name, but not its bytes. segment.pyx
-explains how to use these bytes, and how to detect that the file was truncated under its map.
+explains how to detect that another process truncated the file.
 
 Thread rule: a slice belongs to one thread at a time. `failed` needs only the GIL.
 """

@@ -1,14 +1,8 @@
 """Keep the state of a partition's idempotent and transactional producers, and check their batches as Kafka does.
 
-For each producer id the table has its epoch, its last five batches, the start of its open transaction, and the epoch of
-the coordinator that wrote its last marker. A duplicate batch gets the original offset. For the whole log the table has
-the open and the aborted transactions. All this derives from the log, and is rebuilt from a snapshot and later batches.
-
-A transaction is open from its first batch to its marker. Sequence numbers continue after a marker of the same epoch
-(KIP-98), and restart at 0 with a newer epoch; every KIP-890 marker has a newer epoch.
-
-In a replicated log, a transaction is undecided until the high watermark has passed its marker, because a new leader may
-lack the marker. Kafka's ProducerStateManager calls such transactions unreplicated.
+For each producer id, the table has the epoch, the last five batches, and the start of the open transaction. It also has
+the open and the aborted transactions of the whole log. All this derives from the log: it is rebuilt from a snapshot and
+the batches after it.
 
 Thread rule: a table belongs to one log, and is used only under this log's lock, except for `aborted`.
 """
@@ -199,7 +193,11 @@ cdef class ProducerTable:
         return CHECK_GOOD
 
     cdef bint follows(self, ProducerEntry entry, const ItemInfo* info) noexcept:
-        """Return whether the batch's first sequence number follows the producer's newest batch."""
+        """Return whether the batch's first sequence number follows the producer's newest batch.
+
+        Sequence numbers continue after a marker of the same epoch (KIP-98), and restart at 0 with a newer epoch. Every
+        marker of KIP-890 has a newer epoch.
+        """
         cdef int32_t newest = -1
         if info.producer_epoch == entry.epoch and entry.span_count:
             newest = entry.spans[entry.span_count - 1].last_sequence
@@ -372,8 +370,9 @@ cdef class ProducerTable:
     cdef int put_ended(self, int64_t first_offset, int64_t marker_offset) except -1:
         """Add an ended transaction, whose marker has the highest offset so far.
 
-        Only undecided transactions that can determine the last stable offset are kept. One that began after another and
-        ended before it is not kept.
+        It is undecided until the high watermark has passed its marker: a new leader may lack the marker. (Unreplicated,
+        in Kafka's ProducerStateManager.) Only undecided transactions that can determine the last stable offset are
+        kept. One that began after another and ended before it is not kept.
         """
         cdef Py_ssize_t capacity
         cdef EndedTransaction* grown

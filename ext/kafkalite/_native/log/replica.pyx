@@ -3,11 +3,8 @@
     append     the leader's batches ▸ all of them checked, without the GIL ▸ written in runs
     cut        a new list of segments, the log end and everything derived from it, published in one step
 
-Append: batches are stored unchanged, with their offsets and leader epochs. The leader's checks (sequences, timestamps,
-keys, sizes) are not repeated. Offsets may have gaps, as in a compacted leader, but never decrease.
-
-Cut: a file is never shortened while it is read. A new segment object replaces the one that contains the new end.
-Readers that have pinned the old object continue in its file; later readers use the new one.
+Batches are stored unchanged, with the leader's offsets and epochs. The leader's checks (sequences, timestamps, keys,
+sizes) are not repeated. A file is never shortened while a reader pins it.
 
 Source: UnifiedLog.appendAsFollower and truncateTo of Kafka.
 
@@ -34,8 +31,8 @@ cdef void examine(RecordFormat format, const unsigned char* data, int64_t size, 
                   Given* out) noexcept nogil:
     """Check a leader's batches, up to one that is incomplete or has an epoch above `epoch_max`.
 
-    `epoch_max` is the epoch of the fetch. The sender of a batch with a higher epoch has lost leadership since the fetch
-    (KAFKA-18723).
+    Offsets may have gaps, as in a compacted log, but never decrease. `epoch_max` is the epoch of the fetch. The sender
+    of a batch with a higher epoch has lost leadership since the fetch (KAFKA-18723).
     """
     cdef ItemInfo info
     cdef int64_t next_offset = -1
@@ -233,10 +230,11 @@ cdef class Replica:
         """Publish a truncated or restarted log: its segments, and everything that derives from its end.
 
         Segments that are not in the new list are deleted, as by retention. If the old file was pinned, the kept part is
-        in a new file, copied before; otherwise the file itself is shortened. `cut_count` increases, so that a thread
-        between two reads of the log can detect the cut. Returns False, without a change, if the segment `unpinned` has
-        a pin. The producers' state is dropped if it extends beyond the new end, or with `is_restart`, which replaces
-        the log by an empty one. The caller holds the log's lock and the flush lock.
+        in a new file, copied before. Readers that have pinned the old file continue in it. Otherwise the file itself is
+        shortened. `cut_count` increases, so that a thread between two reads of the log can detect the cut. Returns
+        False, without a change, if the segment `unpinned` has a pin. The producers' state is dropped if it extends
+        beyond the new end, or with `is_restart`, which replaces the log by an empty one. The caller holds the log's
+        lock and the flush lock.
         """
         cdef LogCore log = self.log
         cdef tuple before = log.segments

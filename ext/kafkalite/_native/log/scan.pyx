@@ -1,15 +1,10 @@
 """Scan the batches of a segment, for recovery, verification, indexes, producer state and look-ups by time.
 
-A scan goes from batch to batch, in chunks. It checks the headers of a chunk without the GIL, and the checksums if
-requested; then it processes the batches with the GIL.
+A scan checks headers in chunks, without the GIL. If requested, it also checks checksums. Then it processes the batches
+with the GIL.
 
-It stops at the given end, or at the first bytes that are not a batch. kafkalite.broker.log.recovery decides what such
-bytes are: an incomplete batch at the end, which is truncated, or damage, which is quarantined.
-
-The CRC does not cover the base offset, so the scan also checks the order of the batches. Gaps are allowed only below
-the offset `contiguous_from`, because unflushed batches are never compacted.
-
-A file that becomes unreadable ends the scan with SegmentUnreadable. Its results must then be discarded.
+It stops at the given end, or at the first bytes that are not a batch. kafkalite.broker.log.recovery decides whether
+these are an incomplete last batch or damage.
 
 Thread rule: a scan belongs to one thread. The segment is pinned only during run() and resync().
 """
@@ -43,8 +38,8 @@ cdef struct Walk:
 cdef bint fits(RecordFormat format, const unsigned char* map, const Walk* walk, const ItemInfo* info) noexcept nogil:
     """Return whether a parsed batch is in order with the batches before and after it.
 
-    It must not begin below the offset after the previous batch. If it begins above (a gap, as after compaction), it
-    must not overlap the next batch.
+    The CRC does not cover the base offset, so this order is checked too. The batch must not begin below the offset
+    after the previous batch. If it begins above (a gap, as after compaction), it must not overlap the next batch.
     """
     cdef ItemInfo following
     cdef int64_t after
@@ -165,7 +160,11 @@ cdef class SegmentScan:
         return self.producers.update(info, info.max_timestamp)
 
     def run(self, int64_t end, *, bint verify, int64_t contiguous_from=INT64_MAX, int64_t offset_limit=INT64_MAX):
-        """Scan to position `end`. Return False if the bytes at `position` are not a batch in order."""
+        """Scan to position `end`. Return False if the bytes at `position` are not a batch in order.
+
+        Gaps between offsets are allowed only below `contiguous_from`, because unflushed batches are never compacted.
+        Raises SegmentUnreadable if the file cannot be read. Then the scan's results must be discarded.
+        """
         cdef ItemInfo batches[CHUNK_BATCHES]
         cdef Walk walk
         cdef RecordFormat format = self.segment.format

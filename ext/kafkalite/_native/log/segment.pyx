@@ -1,26 +1,15 @@
-"""Read and write one file of a log, which readers pin while they use its descriptor and map.
+"""Read and write one file of a log. Readers pin it while they use its descriptor and map.
 
-    0                        verified, flushed ...           size   written    allocated
+    0                                                       size   written    allocated
     |--- whole batches, readable ---------------------------|- zeros -|- blocks ---|- address space of the map ---|
 
 Bytes up to `size` never change while the file exists. While a pin is held, they are neither unmapped nor truncated.
-Writes use `pwrite` at `size`, into blocks that were allocated ahead without growing the file. Reads use a read-only map
-that is larger than the file, so that it need not grow; no reader reads at `size` or above.
+Writes use `pwrite` at `size`. Reads use a read-only map that is larger than the file, and end at `size`.
 
-Zeros: in larger files, zeros are written ahead, and small batches overwrite them. So the page cache allocates larger
-pieces, and fdatasync need not write the file system's journal. A roll or a clean stop truncates the zeros; after an
-unclean stop, recovery does (kafkalite/broker/log/recovery.py).
+After reading the map, call `check_read` or `has_fault`: another process may have truncated the file (mapped_faults).
 
-Verification: the CRC of bytes that an earlier process wrote is checked once, before they are first served. The unit of
-this check is a granule, the bytes between two index entries. A damaged granule is quarantined: it is listed in
-`damage`, and its bytes stay unchanged.
-
-Faults: a file that another process truncated, or that the disk cannot read, yields zeros and sets a flag for good (see
-mapped_faults). So call `check_read` or `has_fault` after reading the map.
-
-Thread rule: pins, opening and closing, `advance` and the index need the GIL. The GIL is not released between a check
-and the action that depends on it. The log's lock orders the writers. A pinned segment's map and descriptor may be used
-without the GIL. The FileCache closes only segments without pins.
+Thread rule: pins, opening, closing, `advance` and the index need the GIL. The log's lock orders the writers. A pinned
+segment's map and descriptor may be used without the GIL.
 """
 
 from libc.errno cimport EIO, errno
@@ -134,7 +123,13 @@ cdef class FileCache:
 
 
 cdef class Segment:
-    """One file of a log."""
+    """One file of a log.
+
+    The CRC of bytes that an earlier process wrote is checked once, before the bytes are first served. The unit of this
+    check is a granule: the bytes between two index entries.
+
+    No method releases the GIL between a check and the action that depends on the check.
+    """
 
     def __cinit__(self):
         self.fd = -1
@@ -347,7 +342,8 @@ cdef class Segment:
         return 0
 
     cdef int _ensure_map(self) except -1:
-        """Map more address space. The old map is kept until its last reader unpins it."""
+        """Map more address space than the file has bytes, so that the map seldom has to grow. The old map is kept until
+        its last reader unpins it."""
         cdef int64_t map_size = max(self.map_reserve, 2 * self.size)
         cdef void* address = c_mmap(NULL, <size_t>map_size, PROT_READ, MAP_SHARED, self.fd, 0)
         cdef int watch
@@ -454,9 +450,12 @@ cdef class Segment:
     cdef int64_t write_zeros(self, int64_t end) noexcept nogil:
         """Write zeros beyond `end`, into reserved blocks only. Return at least 0, or -errno.
 
-        From ZEROS_FROM bytes on, up to ZEROS_STEP_MAX zeros are written at once. The larger pieces of page cache halve
-        the CPU time for a batch of 10 KB. fdatasync skips the journal because the file's size and blocks do not change.
-        Classic segments have no zeros, because their offsets are file positions.
+        Later small batches overwrite the zeros. From ZEROS_FROM bytes on, up to ZEROS_STEP_MAX zeros are written at
+        once. The larger pieces of page cache halve the CPU time for a batch of 10 KB. fdatasync skips the journal
+        because the file's size and blocks do not change. Classic segments have no zeros, because their offsets are file
+        positions.
+
+        A roll or a clean stop truncates the zeros. After an unclean stop, recovery does.
         """
         cdef int64_t step = ZEROS_STEP_MAX if self.size >= ZEROS_STEP_MAX else ZEROS_STEP_MIN
         cdef int64_t until = min((end + step - 1) & ~(step - 1), self.reserved)
@@ -688,7 +687,8 @@ cdef class Segment:
     def add_damage(self, int64_t position, int64_t end, int64_t offset, int64_t next_offset):
         """Quarantine bytes [position, end), with offsets [offset, next_offset). Return False if they already are.
 
-        Ranges that touch are merged, so the result does not depend on the order of checks.
+        The range is listed in `damage`; its bytes stay unchanged. Ranges that touch are merged, so the result does not
+        depend on the order of checks.
         """
         kl_assert(position <= end)
         kl_assert(offset <= next_offset)
