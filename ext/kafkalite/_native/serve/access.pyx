@@ -1,14 +1,12 @@
 """Cache the authorizer's topic decisions for Produce and Fetch, without a Python object per request.
 
-An AccessView is the cache for one principal and host on one worker. It has an array of entries; a topic's entry is at
-its number modulo the capacity. The capacity grows while topics collide.
+An AccessView is the cache for one principal and host on one worker. It has an array of entries, one per topic:
 
     bits 63-24  the topic's number      bits 23-4  the second in which a denial was decided
     bit 3  write denied    bit 2  read denied    bit 1  write allowed    bit 0  read allowed
 
-A missing decision is requested from the authorizer, in Python. A permission is valid until the ACLs change, which
-raises the epoch. A denial is valid only during its second, so that the authorizer logs a client that keeps retrying. A
-topic's number is never reused, so an entry always means the same topic.
+A permission is valid until the ACLs change, which raises the epoch. A denial is valid only during its second. So the
+authorizer, in Python, logs a client that keeps retrying.
 
 Thread rule: a view belongs to its worker. Any thread raises the epoch, with the GIL. A decision of an older epoch is
 not cached.
@@ -45,7 +43,11 @@ cdef class AccessControl:
 
 @cython.final
 cdef class AccessView:
-    """The cached decisions for one principal and host."""
+    """The cached decisions for one principal and host.
+
+    A topic's entry is at its number modulo the capacity, which grows while topics collide. A topic's number is never
+    reused, so an entry always means the same topic.
+    """
 
     def __init__(self, AccessControl control not None, str principal not None, str host not None):
         self.control = control

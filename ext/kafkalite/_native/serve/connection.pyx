@@ -6,18 +6,9 @@
     4  if the request is parked or an earlier response waits, queue the response
     5  send the out buffer at once, and the queued responses from the head, when they are ready
 
-Receiving: a frame that arrives whole is served from the worker's buffer. An incomplete frame moves to the connection's
-own buffer (frame_buffer), into which the rest is received. An idle connection has no buffer.
+The connection is not read while it is muted (KIP-219), or while too many responses are queued.
 
-TLS: all bytes pass through a TlsSession. Nothing is served before the handshake has ended and the listener has
-authenticated the client.
-
-Quotas: before each request, the throttle computes how long to mute the client after the request. During this time the
-connection is not read (KIP-219).
-
-Back-pressure: the connection is not read while more than `in_flight_max` responses or `output_bytes_max` bytes are
-queued (answer_queue). In a cluster, a Produce request may also have to wait in the socket until all earlier responses
-are sent (produce_order).
+With TLS, all bytes pass through a TlsSession. Nothing is served before the listener has authenticated the client.
 
 Thread rule: everything runs on the connection's worker. Other threads reach a connection only through Answer and
 Mailbox.
@@ -863,7 +854,8 @@ cdef class Connection:
             self.on_readable()
 
     cdef int serve_received(self, Py_ssize_t size) except -1:
-        """Serve the bytes in the worker's receive buffer. An incomplete frame moves to the connection's own buffer."""
+        """Serve the bytes in the worker's receive buffer. An incomplete frame moves to the connection's own buffer,
+        into which its rest is received."""
         cdef Py_ssize_t used = self.serve_frames(self.io.receive, size)
         if used < size and not self.closed:
             self.keep(self.io.receive + used, size - used)
@@ -976,7 +968,11 @@ cdef class Connection:
         return 0
 
     cdef Py_ssize_t serve_frames(self, unsigned char* data, Py_ssize_t size) except -1:
-        """Serve all whole frames; return the number of bytes served."""
+        """Serve all whole frames; return the number of bytes served.
+
+        It stops at `in_flight_max` queued responses, or above `output_bytes_max` queued bytes. In a cluster, it also
+        stops before a Produce request that must wait until all earlier responses are sent (produce_order).
+        """
         cdef AnswerQueue answers = self.answers
         cdef Py_ssize_t at = 0
         cdef int32_t frame_size

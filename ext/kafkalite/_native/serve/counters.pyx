@@ -6,11 +6,7 @@ The time of a request has up to three parts:
     remote     only of a parked request (with a Timing): from then until its response is ready
     sending    until the response is sent
 
-A worker has a RequestCounters only if metrics are enabled or slow requests are reported. With it, the clock is read
-twice per turn: after serving and after sending.
-
-A run is consecutive requests of one API and version, which are counted and timed together. If slow requests are
-reported, each request is timed individually.
+A worker has a RequestCounters only if metrics are enabled or slow requests are reported.
 
 Thread rule: one worker writes, except for `Timing.note_ready` and `note_error`, which any thread calls with the GIL.
 Any thread reads with the GIL, and gets each number whole.
@@ -95,6 +91,9 @@ cdef class Turns:
 @cython.final
 cdef class RequestCounters:
     """The metrics of one worker.
+
+    The clock is read twice per turn: after serving and after sending. Consecutive requests of one API and version are a
+    run, which is counted and timed together. If slow requests are reported, each request is timed individually.
 
     `on_slow` is called for requests slower than `slow_ms` (0: never) with (connection, key, version, client id, request
     bytes, µs in total, µs waiting, µs sending).

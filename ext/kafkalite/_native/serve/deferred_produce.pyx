@@ -16,12 +16,10 @@ A part is the batch of one partition in a request. Its state shows what it waits
                     leadership is lost, or the request times out     DONE
     FLUSHING        it is on the disk                                DONE
 
-A part starts in any state but APPENDING. The request is answered when all its parts are DONE.
+The request is answered when all its parts are DONE.
 
 The gate is the transaction coordinator, which must admit the first batch of a transaction in a partition. Until it
-answers, an `Admission` exists, and later batches of the same producer for this log follow it in order. So no batch
-overtakes another. Other producers' batches do not wait. After the answer, the I/O pool appends the first batch and then
-those that follow it.
+answers, later batches of the same producer wait, but other producers' batches do not.
 
 Thread rule: one thread at a time owns a part; its state shows which. States and counters change under the GIL.
 """
@@ -62,6 +60,8 @@ cpdef bint may_follow(int before, int after) noexcept nogil:
 @cython.final
 cdef class Admission:
     """A producer's transaction that waits for the gate. Its `len()` is the number of batches that follow.
+
+    The later batches of this producer in this log follow in order, so no batch overtakes another.
 
     The first batch may have to be queued again, for example to create a file. Later batches of the producer that are
     already on the pool then detect that the first one is not appended, and follow it.
@@ -177,7 +177,7 @@ cdef class WaitingRequest:
         return self.count_down()
 
     cdef int begin_part(self, int i) except -1:
-        """Start the next step of part i. It may end at once."""
+        """Start the next step of part i, in any state but APPENDING. It may end at once."""
         cdef WaitingPart part = self.parts[i]
         if part.state == DONE:
             return 0

@@ -1,14 +1,9 @@
 """Limit the records of one partition in the response to a fetch of several partitions.
 
 Without this limit, a client that works on partitions in parallel may get hundreds of records of one partition in a row.
-Then only one of its threads is busy.
+Then only one of its threads is busy. With it, the client gets the partitions in turns.
 
-With the limit, such a client gets the partitions in turns: a fetch session moves each partition that returned records
-to the end of its order, and the next response has the next share.
-
-Turns cost more responses. So they are limited to cheap cases: nearby clients, partitions with few records left, and
-batches of few records. Bulk reads, remote clients and fetches that wait for more than one byte (`fetch.min.bytes`) get
-everything at once.
+Turns cost more responses. So only nearby clients, partitions with few records left and batches of few records get them.
 """
 
 from libc.stdint cimport int64_t, uint32_t

@@ -8,16 +8,7 @@ A request is parsed and then evaluated:
 
 Up to `copy_size_max` bytes of records are copied into the response. More are sent from the files, by sendfile.
 
-An incremental fetch (KIP-227, see fetch_session.pyx) is evaluated over all partitions that its session had when it
-arrived. Its response contains only the partitions that have changed.
-
-A read_committed fetch reads up to the last stable offset, and its response lists the aborted transactions in its range.
-
-In a cluster, a consumer may read from a follower, up to the high watermark known there. The leader may direct a
-consumer to a follower in the consumer's rack (KIP-392).
-
-kafkalite/broker/handlers/table.py determines the supported versions; the constants below are the versions that
-introduced a field.
+fetch_session.pyx explains incremental fetches, leaders.pyx the choice of a read replica.
 
 Thread rule: a FetchPlan belongs to its worker. Appending threads call `on_advance`, which only counts and posts.
 """
@@ -70,6 +61,7 @@ from kafkalite.base.logging import RepeatLogger
 
 cdef object logger = RepeatLogger(logging.getLogger("kafkalite.fetch"))
 
+# `..._FROM` is the version that introduced a field. kafkalite/broker/handlers/table.py has the supported versions.
 cdef enum:
     RECORDS_SIZE_MAX = 1 << 30          # of a response, with any settings: a frame's length has 31 bits
     TOPIC_IDS_FROM = 13
@@ -421,7 +413,8 @@ cdef class FetchPlan(FetchParts):
     cdef int examine(self, FetchPart* part, int32_t i, int64_t size_left) except -1:
         """Find the records and offsets of one partition for the response. Return FETCH_READY or FETCH_BLOCKED.
 
-        The last stable offset requires the log's producer state, which is therefore loaded before the first response.
+        With read_committed, only records below the last stable offset are found, with the aborted transactions among
+        them. This offset requires the log's producer state, which is therefore loaded before the first response.
         """
         cdef TopicRef wanted = <TopicRef>part.topic
         cdef Topic topic = wanted.resolve(self.server.table)
@@ -509,7 +502,8 @@ cdef class FetchPlan(FetchParts):
         return FETCH_READY
 
     cdef bint may_read_copy(self, LogCore log) noexcept:
-        """Return whether a consumer may read a log of which this broker is a follower, which needs version 11."""
+        """Return whether a consumer may read a log of which this broker is a follower, which needs version 11. It reads
+        up to the high watermark that this follower knows."""
         return (self.replica_id < 0 and self.version >= RACKS_FROM and not log.led and not log.deleted
                 and len(log.segments) > 0)
 

@@ -1,24 +1,18 @@
 """Keep the partitions that a client fetches between its requests, in incremental fetch sessions (KIP-227).
 
-Requests and responses then contain only changes. The session id and epoch in a request say what it wants:
+The session id and epoch of a request mean:
 
     (0, -1)  full, no session            (0, 0)  full, open a session: answered with its id, or 0 if it is declined
     (n, -1)  full, close n               (n, 0)  full, close n and open another
     (n, e)   incremental: topics are added or changed, forgotten ones removed; e is 1 first and rises by one
 
-For each partition, a session keeps the high watermark and log start of the client's last response. The next response
-contains a partition only if one of these has changed, or if it has records, an error or a diverging epoch. A partition
-that returned records moves to the end of the order, so that it does not starve the others.
+A response to an incremental request has only the partitions with records, an error or a diverging epoch, and those
+whose high watermark or log start has changed.
 
-A session belongs to a principal and a listener; to other clients it does not exist. The client may continue it over
-another connection, on another worker. So each request works on a copy: `advance` copies the partitions, and `settle`
-writes the result back if no later request was accepted meanwhile.
-
-Limits: the number of sessions, their partitions in total, the length of topic names, and the client's memory. A new
-session may evict an idle or a smaller session, as in Kafka; otherwise it is declined.
+A session belongs to a principal and a listener, but not to a connection.
 
 Thread rule: one lock for all sessions, held at most for a copy, and never while a log is read. No other lock is taken
-under it. Fetches without a session do not take it.
+under it.
 """
 
 cimport cython
@@ -83,7 +77,10 @@ cdef class SessionTopic:
 
 @cython.final
 cdef class FetchSession:
-    """The partitions that one client fetches. Its cache's lock guards it."""
+    """The partitions that one client fetches. Its cache's lock guards it.
+
+    A partition that returned records moves to the end of the order, so that it does not starve the others.
+    """
 
     def __cinit__(self):
         self.topics = {}
@@ -259,8 +256,12 @@ cdef class FetchSession:
 cdef class FetchSessionCache:
     """The fetch sessions of a broker. Any thread.
 
-    A request that is served in turns does `advance` and `settle` in steps. Each step fails if a later request was
-    accepted.
+    Each request works on a copy: `advance` copies the session's partitions to the request, and `settle` writes the
+    result back. `settle` fails if a later request was accepted meanwhile, perhaps on another worker. A request that is
+    served in turns does both in steps, and each step can fail like this.
+
+    The number of sessions, their partitions in total and each client's memory are limited. A session above a limit is
+    declined, or evicts another one (evictable).
     """
 
     def __cinit__(self, *, int slots_max, int partitions_max, int64_t eviction_ms, MemoryCeiling memory=None):

@@ -1,14 +1,7 @@
 """Serve a partition of a follower's fetch: check the follower, find diverging epochs, read up to the log end.
 
-The leader's replication limit (KIP-73): while it is used up, a follower that is not in sync gets no records of a
-throttled partition. Records sent to followers in sync count towards the limit too.
-
-The fetch offset shows up to where the follower has the records. The log notes this offset once, when the fetch is first
-examined: if a parked fetch is examined again, its offset is outdated. The offset is not noted if the fetch is refused
-or has diverging epochs (KAFKA-13141).
-
-Source: Partition.fetchRecords of Kafka 4.1, with the same order of checks. This is not in fetch.pyx, so that the code
-path of consumers stays small.
+The checks are in the order of Kafka's Partition.fetchRecords (4.1). This is not in fetch.pyx, so that the code path of
+consumers stays small.
 """
 
 from libc.stdint cimport int32_t, int64_t
@@ -51,7 +44,11 @@ cdef bint diverges(LogCore log, FetchPart* part, int32_t replica_id) except -1:
 
 
 cdef bint is_held_back(LogCore log, int32_t replica_id, Meter limit, double now) noexcept:
-    """Return whether a follower must wait for a log's records, because of the replication limit."""
+    """Return whether a follower must wait for a log's records, because the leader's replication limit is used up
+    (KIP-73).
+
+    Only a follower that is not in sync waits, for the records of a throttled partition.
+    """
     cdef Followers followers = log.followers
     cdef int32_t place
     if followers is None or not followers.limited or limit.owed_ms(now) == 0:
@@ -61,7 +58,8 @@ cdef bint is_held_back(LogCore log, int32_t replica_id, Meter limit, double now)
 
 
 cdef int64_t limited_size(const FetchPart* part, LogCore log) noexcept:
-    """Return the bytes of a part's records that count towards the replication limit."""
+    """Return the bytes of a part's records that count towards the replication limit. Records for followers in sync
+    count, too."""
     return part.records_size if log is not None and log.followers is not None and log.followers.limited else 0
 
 
@@ -69,7 +67,9 @@ cdef LogSlice read_for(LogCore log, FetchPart* part, const Asker* asker, int64_t
                        ReadResult* out):
     """Read for a follower, up to the log end, which the part stores. Returns as LogCore.read_slice().
 
-    The part also gets the high watermark, which this fetch may have moved.
+    The part also gets the high watermark, which this fetch may have moved: its offset shows up to where the follower
+    has the records. The log notes this offset once, at the first examination, because a parked fetch has an outdated
+    offset later. A refused fetch is not noted, nor is one with diverging epochs (KAFKA-13141).
     """
     cdef LogSlice piece
     part.log_end = log.log_end_offset

@@ -7,9 +7,8 @@
     4  update the session, and write the response
     5  free the memory
 
-The steps are those of FetchPlan. A generator runs them until its turn is over, and the worker serves other connections
-in between. Later requests of the same connection wait until all partitions were examined once. If the connection ends,
-only the last step runs.
+The steps are those of FetchPlan. The worker serves other connections in between. Later requests of the same connection
+wait until all partitions were examined once.
 
 Thread rule: only the owning worker.
 """
@@ -122,7 +121,8 @@ cdef class FetchRun:
         return 0
 
     def work(self):
-        """Run all steps, as a generator."""
+        """Run all steps, as a generator that yields at the end of a turn. If the connection ends, only free() still
+        runs."""
         cdef FetchPlan plan = self.plan
         cdef int result
         if self.body != NULL:

@@ -1,10 +1,8 @@
 """Add the current leader to error responses (KIP-951), and select read replicas (KIP-392).
 
-KIP-951 concerns Produce 10 and Fetch 16: the response of a partition has the leader and its epoch, and the whole
-response has the leaders' endpoints on the client's listener.
-
-KIP-392 concerns consumers that send their rack, and is enabled by `by_rack`. Such a consumer reads from the leader if
-it is in the same rack. Otherwise it reads from the in-sync replica of its rack with the highest log end.
+KIP-951 concerns Produce 10 and Fetch 16: a partition in the response has its leader and leader epoch, and the response
+has the leaders' endpoints on the client's listener. KIP-392 concerns consumers that send their rack, and is enabled by
+`by_rack`.
 
 Only a broker in a cluster has this object. Source: ReplicaManager.findPreferredReadReplica and RackAwareReplicaSelector
 of Kafka 4.1.
@@ -39,7 +37,11 @@ cdef class Leaders:
         return address is not None and address[2] == rack
 
     cdef int32_t preferred(self, LogCore log, bytes rack, int64_t offset, object listener) except -2:
-        """Return the follower from which a consumer in a rack should read a log at an offset; -1 for the leader."""
+        """Return the follower from which a consumer in a rack should read a log at an offset; -1 for the leader.
+
+        A consumer in the leader's rack reads from the leader. Otherwise it reads from the in-sync replica of its rack
+        with the highest log end.
+        """
         cdef Followers followers = log.followers
         cdef Follower* row
         cdef list found = []

@@ -1,16 +1,14 @@
 """Count the memory that each client makes the broker hold, and decide whether it may get more (broker.memory.max).
 
-The code calls a client a *holder*; `kafkalite.broker.limits.holder` defines what counts as one client. The decision
-depends on how much of broker.memory.max is held for all clients:
+The code calls a client a *holder* (kafkalite.broker.limits.holder). How much a holder gets depends on how much of
+broker.memory.max is held for all clients:
 
     up to 3/4      every holder gets what it needs, except for lasting memory above its share
     up to 15/16    a holder gets memory until its share is used up
     above 15/16    the same, but only in charges of at most SMALL_SIZE
 
-A holder's share is three times the memory that is still free, or for lasting memory (group metadata, sessions) as much
-as is still free. So by small charges a single holder gets three quarters, two get three sevenths each, and any number
-leaves something for a new one. For larger charges, the last sixteenth does not count as free. These are the dynamic
-thresholds by which network switches share buffers (Choudhury and Hahne, 1998).
+A holder's share is a multiple of the memory that is still free (PASSING, LASTING). Network switches share buffers by
+the same dynamic thresholds (Choudhury and Hahne, 1998).
 
 Charges that cannot wait are always accepted. The holder's connections are then not read until it holds less.
 

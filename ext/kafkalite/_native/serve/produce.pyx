@@ -8,10 +8,7 @@ Otherwise the request becomes a PendingProduce, which another thread completes:
     a transaction begins         the batch may have to wait for the transaction coordinator (the gate)
     acks=all                     the response waits for the group commit
 
-deferred_produce.pyx implements these waits and their order; this module appends and writes responses.
-
-kafkalite/broker/handlers/table.py determines the supported versions; the constants below are the versions that
-introduced a field. Since version 10, the response names the leader of a partition that is led elsewhere.
+deferred_produce.pyx implements these waits and their order.
 
 Thread rule: a ProduceServer belongs to one worker.
 """
@@ -77,6 +74,7 @@ from kafkalite.broker.limits.collector import OLD_OBJECTS as _OLD_OBJECTS
 
 cdef object OLD_OBJECTS = _OLD_OBJECTS
 
+# `..._FROM` is the version that introduced a field. kafkalite/broker/handlers/table.py has the supported versions.
 cdef enum:
     TOPIC_IDS_FROM = 13
     ZSTD_FROM = 7               # first version of Produce that may carry it
@@ -483,7 +481,7 @@ cdef class ProduceServer:
         return end_response(out, version, start, self.part_count, self.throttle_ms)
 
     cdef int encode_with_leaders(self, int16_t version, int32_t correlation_id) except -1:
-        """Write a response in which a part may be led elsewhere."""
+        """Write a response in which a part may be led elsewhere. Since version 10, it names that part's leader."""
         cdef OutBuffer out = self.out
         cdef int32_t i
         cdef Py_ssize_t start = begin_response(out, version, correlation_id, self.topic_count)

@@ -5,11 +5,11 @@
     only those of writes to the same log           is served: one event ends all these waits
     any others                                     waits in the socket until none is left
 
-If leadership changes before the replicas have a batch, its producer must get the error at once. After another
-response, the error would come too late: the producer would resend the batch after later ones (see has_to_wait).
+If leadership changes before the replicas have a batch, its producer must get the error at once, and not after another
+response.
 
-Apache Kafka always mutes a connection while it serves a request (SocketServer), which includes this rule. Partitions of
-one request wait for each other in both brokers. A standalone broker never needs this check.
+A standalone broker never needs this check. Apache Kafka always mutes a connection while it serves a request
+(SocketServer), which includes this rule.
 """
 
 from libc.stdint cimport int16_t, int32_t
@@ -28,7 +28,7 @@ cdef bint has_to_wait(ProduceServer server, const NativeApi* produce, const void
 
     Without the wait, a producer may send later batches to the new leader first, and resend the failed batch only after
     them. The new leader may already have this batch, but remembers only a producer's last five batches. So it would not
-    detect the duplicate.
+    detect the duplicate. Partitions of one request wait for each other, as in Kafka.
     """
     cdef Cursor c
     cdef Py_ssize_t ignored

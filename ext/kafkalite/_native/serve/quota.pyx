@@ -2,13 +2,8 @@
 
     request ─▶ ClientQuota of (principal, client id), kept on the connection for the epoch ─▶ its meters
 
-A Meter is the token bucket of an owner (a user, a client id or both) for one quota key. It fills at the rate of the
-quota. Its capacity is the quota of one window, (quota.window.num - 1) x quota.window.size.seconds, which corresponds to
-Kafka's rate over samples. Use is subtracted from the bucket, and may leave a debt. The throttle time is the time that
-repays the debt; in Kafka it is (rate - quota) / quota x window.
-
-Unlike Kafka's samples, the bucket is never reset. So a client that always wants more gets its rate steadily, and not in
-one burst per window. A new client begins with the tokens of one sample, so a new client id gains nothing.
+A Meter is the token bucket of an owner (a user, a client id or both) for one quota key. Unlike Kafka's samples, the
+bucket is never reset. So a client that always wants more gets its rate steadily, and not in one burst per window.
 
 Thread rule: any worker, with the GIL.
 """
@@ -32,7 +27,13 @@ cdef str OVERFLOW = "\0"                # in place of a client id when there are
 
 @cython.final
 cdef class Meter:
-    """The token bucket of one owner for one quota key."""
+    """The token bucket of one owner for one quota key.
+
+    It fills at the rate of the quota. Its capacity is what the quota allows in (quota.window.num - 1) x
+    quota.window.size.seconds, as in Kafka. Use is subtracted, and may leave a debt. The throttle time is the time that
+    repays the debt; in Kafka it is (rate - quota) / quota x window. A new client begins with the tokens of one sample,
+    so a new client id gains nothing. For partition mutations, it begins with a full bucket.
+    """
 
     def __init__(self, double limit, double burst, double start):
         self.limit = limit

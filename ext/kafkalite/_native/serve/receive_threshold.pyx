@@ -1,11 +1,10 @@
 """Set a socket's receive low-water mark while a large request arrives, so that fewer packets wake the worker.
 
-Clients send TLS data record by record, and each record would wake the worker. With SO_RCVLOWAT the socket becomes
-readable only when most of the missing bytes have arrived.
+With SO_RCVLOWAT, the socket becomes readable only when most of the missing bytes have arrived. Without it, each TLS
+record of the request would wake the worker.
 
-This alone could block both sides: a kernel delays acknowledgements of unread data, and the client's kernel limits its
-unacknowledged packets. So the worker also reads after a while without being woken: sooner if much data arrived in the
-meantime, later if little did. If none arrived, the mark becomes one byte.
+The mark alone could block both sides, because the kernel delays acknowledgements of unread data. So the worker also
+reads after a while without being woken.
 
 Thread rule: only the connection's worker.
 """
@@ -30,7 +29,11 @@ cdef class LowWater:
         self.look_ms = LOOK_MS_MIN
 
     cdef int set(self, Py_ssize_t missing, int64_t received, double now) except -1:
-        """Set the mark, if at least `missing` bytes are still to come and `received` bytes came since the last call."""
+        """Set the mark, if at least `missing` bytes are still to come and `received` bytes came since the last call.
+
+        The worker reads the socket at `look_at`, sooner if much data arrived since the last call. If none arrived, the
+        mark becomes one byte.
+        """
         cdef int size = 1
         if self.size > 1:
             if received >= LOW_WATER_MIN:

@@ -1,15 +1,10 @@
 """Serve a connection of a SASL listener, after its client has authenticated.
 
 While `io.now <= open_until`, a frame is served as on any listener. Otherwise a SignIn, in Python, gets the frame: it
-responds, pauses the connection (hold), fails the client or opens the connection. So an authenticated client costs one
-comparison per request. Listeners without SASL use the base class.
+responds, pauses the connection (hold), fails the client or opens the connection.
 
-Before authentication, the size of a frame is limited to `receive_size_max` bytes. The bytes of all such connections of
-a worker are limited together.
-
-A long step, such as a hash or a token verification, runs on another thread: `hold` pauses the connection, and `go_on`
-resumes it. A failed client gets its response, and the connection is closed, after
-connection.failed.authentication.delay.ms. Bytes that arrive before that are ignored.
+Before authentication, each frame is limited to `receive_size_max` bytes. The bytes of all such connections of a worker
+are limited together.
 
 Thread rule: as in the base class Connection.
 """
@@ -73,7 +68,8 @@ cdef class SaslConnection(Connection):
         self.raw = True
 
     def hold(self):
-        """Pause until go_on(). Return an Answer in the place of the current request's response."""
+        """Pause until go_on(), because a hash or a token verification runs on another thread. Return an Answer in the
+        place of the current request's response."""
         self.holding = True
         self.paused = True
         self.set_interest(self.interest & ~EVENT_READ)
@@ -92,7 +88,8 @@ cdef class SaslConnection(Connection):
     def fail_sign_in(self, str problem not None, bytes farewell=None, reason="protocol"):
         """End a failed authentication: send `farewell` as the last response and close, both after a delay.
 
-        Later bytes are ignored. `reason` is a label of the metrics (`kafkalite.broker.handlers.sign_in.Outcome`).
+        The delay is connection.failed.authentication.delay.ms. Later bytes are ignored. `reason` is a label of the
+        metrics (`kafkalite.broker.handlers.sign_in.Outcome`).
         """
         if self.closed or self.failed:
             return

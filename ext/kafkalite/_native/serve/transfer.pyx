@@ -4,9 +4,7 @@ An Answer is one response: bytes, possibly with file ranges between them.
 
     data[:cuts[0]]  slices[0]  data[cuts[0]:cuts[1]]  slices[1]  ...  data[cuts[-1]:]
 
-Bytes before a file range are sent with MSG_MORE, so that the header and the first batch share a packet. File ranges are
-sent by sendfile(2), and never enter user space. With TLS, both are collected in the worker's buffer and encrypted; long
-ranges are encrypted directly from the map.
+File ranges are sent by sendfile(2), and never enter user space. With TLS, they are encrypted first.
 
 If a file is unreadable or too short, its log goes offline, and the response reports the error. If the header of the
 response is already sent, the connection is closed instead.
@@ -387,7 +385,10 @@ cdef class Answer:
         return 0
 
     cdef int send_some(self, int fd, int64_t budget) except -2:
-        """Send up to about `budget` bytes. Return 1: all sent; 0: socket full or budget used up; -1: failed."""
+        """Send up to about `budget` bytes. Return 1: all sent; 0: socket full or budget used up; -1: failed.
+
+        Bytes before a file range are sent with MSG_MORE, so that the header and the first batch share a packet.
+        """
         cdef const char* base = PyBytes_AS_STRING(self.data)
         cdef Py_ssize_t total = PyBytes_GET_SIZE(self.data)
         cdef Py_ssize_t count = 0 if self.slices is None else len(self.slices)
@@ -446,7 +447,11 @@ cdef class Answer:
 
     cdef int send_sealed(self, int fd, int64_t budget, TlsSession tls) except -2:
         """Send up to about `budget` bytes with TLS. Return 1: all sent or kept in `tls`; 0: socket full or budget used
-        up; -1: failed."""
+        up; -1: failed.
+
+        Bytes and short file ranges are collected in the worker's buffer. Long ranges are encrypted directly from the
+        map.
+        """
         cdef Py_ssize_t wanted, sent
         cdef LogSlice slice_
         cdef const unsigned char* start
