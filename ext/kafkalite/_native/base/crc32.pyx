@@ -2,9 +2,7 @@
 
 The backend is chosen once, at import. Its name is in `backend`: pclmul, armv8 or table (ext/c/crc32.c).
 
-zlib 1.2.13 gives the same values, but takes 4 to 5 times as long for a usual message of 200 bytes. (Measured without
-the time of an empty call: benchmarks/micro/bench_message_set.py.) zlib-ng and ISA-L are as fast, but need a Python call
-per message, which takes longer than the checksum.
+zlib 1.2.13 takes 4 to 5 times as long for a usual message of 200 bytes (benchmarks/micro/bench_message_set.py).
 
 Thread rule: any thread. The GIL is released for buffers of at least GIL_RELEASE_SIZE bytes.
 """

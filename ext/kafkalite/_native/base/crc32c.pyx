@@ -1,9 +1,7 @@
 """Compute the CRC-32C of record batches, journal lines and index files, with the fastest backend for this processor.
 
-The backend is chosen once, at import. Its name is in `backend`: avx512, sse42, armv8 or table (ext/c/crc32c.c).
-
-If only "table" is possible, Python callers use the package `crc32c` instead, provided that it is installed and reports
-hardware support. `backend` is then "package". Native callers always use the C function.
+The backend is chosen once, at import. Its name is in `backend`: avx512, sse42, armv8, table (ext/c/crc32c.c) or
+package. "package" is the Python package `crc32c`, which only Python callers use.
 
 Thread rule: any thread. The GIL is released for buffers of at least GIL_RELEASE_SIZE bytes.
 """
@@ -51,7 +49,11 @@ def crc32c_by(str name not None, buffer not None, uint32_t value=0):
 
 
 cdef object choose():
-    """Return the function for Python callers and the name of its backend."""
+    """Return the function for Python callers and the name of its backend.
+
+    If only "table" is possible, this is the package `crc32c`, provided that it is installed and reports hardware
+    support.
+    """
     if kl_crc32c_name != b"table":
         return native_crc32c, kl_crc32c_name.decode()
     try:

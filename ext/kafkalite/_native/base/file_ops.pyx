@@ -3,8 +3,8 @@
     fault plan (`arm`)              lets some calls succeed and makes the next one fail with an errno
     replacement disk (`use_disk`)   handles the calls that take a path, and is notified before each call by descriptor
 
-A plan or a replacement applies to the whole process and is only for tests. Without one, a call costs one load and one
-branch more. This module does not read files, because logs are read through maps.
+A plan or a replacement applies to the whole process and is only for tests. This module does not read files, because
+logs are read through maps.
 """
 
 from libc.errno cimport errno, EINTR, EIO, ENOENT

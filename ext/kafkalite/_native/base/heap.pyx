@@ -2,10 +2,10 @@
 
 With glibc's defaults, memory use grows in two ways:
 
-- Its threads may get eight arenas per processor. Each arena reserves 64 MiB of address space and keeps the peak memory
-  of its threads, which other arenas cannot use.
-- Once a block of up to 32 MiB was freed, glibc allocates later blocks of that size inside arenas. A small block after
-  such a block prevents the memory before the small block from being returned.
+- Its threads may get eight arenas per processor. An arena keeps the peak memory of its threads, which other arenas
+  cannot use.
+- After a large block was freed, later blocks of that size are allocated inside arenas. A small block after such a block
+  keeps it from being returned to the system.
 
 Other C libraries, such as musl, need no settings and return large blocks at once.
 """
@@ -34,8 +34,9 @@ cdef extern from *:
 def bound_heap(int arenas, int mapped_size, int kept_size):
     """Set the heap's limits; return whether the C library accepts them.
 
-    `arenas` is the number of arenas; existing arenas of threads stay. From `mapped_size` bytes on, a block gets its own
-    mapping. `kept_size` is how many free bytes the top of the main arena keeps.
+    `arenas` is the number of arenas; existing arenas of threads stay. Each reserves 64 MiB of address space. From
+    `mapped_size` bytes on, a block gets its own mapping; without this call, glibc raises that size up to 32 MiB.
+    `kept_size` is how many free bytes the top of the main arena keeps.
     """
     cdef int done
     with nogil:

@@ -9,8 +9,7 @@
     3 MULTIPRODUCE   count i16, PRODUCE bodies                        never answered
     4 OFFSETS        topic, partition i32, time i64, count max i32    count i32, offsets i64
 
-A connection serves one request at a time, in order. Only PRODUCE and MULTIPRODUCE are also served during the flush
-that an earlier request has started.
+A connection serves its requests one at a time, in order.
 
 An error that has no response closes the connection: an unknown type, a refused message set, or a missing partition.
 
@@ -356,7 +355,8 @@ cdef class ClassicConnection(Connection):
     cdef int hold_for_flush(self) except -1:
         """Let a request whose set is due for a flush wait until the connection's current flush ends.
 
-        PRODUCEs that are not due for a flush are served meanwhile. Requests that read wait for the flush.
+        PRODUCEs and MULTIPRODUCEs that are not due for a flush are served meanwhile. Requests that read wait for the
+        flush.
         """
         cdef Answer answer
         if not self.is_flushing():

@@ -7,14 +7,8 @@
     9  payload                                  6  crc u32, of the payload alone
                                                 10 payload
 
-A message with a codec is a wrapper: its payload is a compressed message set.
-
-Offsets are byte positions. Each message is returned with the offset at which to fetch the next one. Inside a wrapper,
-this is the start of the wrapper; after the wrapper's last message, it is the wrapper's end. So a consumer that stops
-inside a wrapper fetches the whole wrapper again.
-
-A set may end in a partial entry, which is ignored. But a set that begins with a partial entry of at least four bytes is
-an error.
+A message with a codec is a wrapper: its payload is a compressed message set. Offsets are byte positions. A partial
+entry at the end of a set is ignored.
 
 Thread rule: functions are pure. A MessageIterator belongs to one thread at a time.
 """
@@ -65,7 +59,10 @@ class MessageSetError(ValueError):
 
 
 cdef void walk_set(const unsigned char* data, int64_t size, bint verify, SetFindings* out) noexcept nogil:
-    """Walk the outer entries to the end, a partial tail or a fault. `verify`: check checksums and codecs."""
+    """Walk the outer entries to the end, a partial tail or a fault. `verify`: check checksums and codecs.
+
+    A partial entry at the start of a set is a fault, unless it has fewer than four bytes.
+    """
     cdef Entry entry
     cdef int64_t position = 0
     cdef int result
@@ -294,9 +291,13 @@ def _raise_plainly(int fault, int64_t offset):
 cdef class MessageIterator:
     """Iterates over the messages of a set whose first byte is at `base_offset`.
 
-    `next_offset` is where to fetch after the last returned message. `unpack(codec, payload, depth)` returns the set
-    inside a wrapper as bytes, or raises. `fault(fault, offset)` returns the exception for bytes that are not a message.
-    `shallow`: return wrappers themselves. A wrapper nested deeper than `depth_max` is a fault.
+    `next_offset` is where to fetch after the last returned message. Inside a wrapper, it is the start of the wrapper;
+    after the wrapper's last message, it is the wrapper's end. So a consumer that stops inside a wrapper fetches the
+    whole wrapper again.
+
+    `unpack(codec, payload, depth)` returns the set inside a wrapper as bytes, or raises. `fault(fault, offset)` returns
+    the exception for bytes that are not a message. `shallow`: return wrappers themselves. A wrapper nested deeper than
+    `depth_max` is a fault.
     """
 
     def __init__(self, buffer not None, int64_t base_offset=0, *, bint shallow=False, unpack=None,

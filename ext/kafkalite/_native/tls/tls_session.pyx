@@ -3,13 +3,9 @@
     recv ─▶ sealed ─▶ [link.received ─▶ libssl] ─▶ the buffer of frames             open()
     answers, file ranges ─▶ plain ─▶ [libssl ─▶ link.out] ─▶ socket ─▶ unsent       send(), push()
 
-libssl does not use the socket. It reads and writes through a BIO whose two ends are buffers of the connection's worker,
-so each byte is copied once per side.
+libssl does not use the socket. It reads and writes through a BIO whose two ends are buffers of the connection's worker.
 
-Encrypted bytes that the socket does not accept stay in the session, at most one piece.
-
-Limits protect against hostile peers: on the bytes and messages of a handshake, on the bytes that arrive without any
-data between them (key updates, empty records), and on the bytes kept for a peer that does not read.
+Limits protect against hostile peers: see the constants `..._MAX`.
 
 Thread rule: a session belongs to its connection's worker. Long calls to libssl run without the GIL.
 """
@@ -47,7 +43,7 @@ cdef enum:
     RECORD_HEADER_SIZE = 5
     MESSAGE_HEADER_SIZE = 4
     QUICK_SIZE_MAX = 4096               # received: so little is decrypted sooner than the GIL is handed over
-    BARREN_BYTES_MAX = 65536            # received in a row without data
+    BARREN_BYTES_MAX = 65536            # received in a row without data (key updates, empty records)
     DATA_WORTH = 32                     # bytes without data that one with data makes up for
     RECORDS_PER_KEY_MAX = 8388608       # RFC 8446 5.5, with room to spare for AES-GCM
 

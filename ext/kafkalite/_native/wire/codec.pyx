@@ -1,7 +1,7 @@
 """Decode and encode Kafka protocol messages, by programs that are compiled from the messages' field tables.
 
-A `Program` belongs to one message class and one version; its first use compiles it. Decoding a field costs an
-allocation and a store, and encoding costs a load: no attribute is looked up by name.
+A `Program` belongs to one message class and one version; its first use compiles it. A field that the version lacks gets
+the schema's default when decoding, and is dropped when encoding.
 
 The bytes are untrusted:
 
@@ -12,12 +12,6 @@ The bytes are untrusted:
     errors         invalid UTF-8, a forbidden null, a string above 32767 bytes, and bytes after the last field, except
                    where the caller allows these
     unknown tags   skipped
-
-A field that a version lacks gets the schema's default when decoding, and is dropped when encoding. A tagged field that
-equals its default is not written, because old versions of librdkafka cannot skip tags.
-
-Long messages must not keep the GIL. So the function `pace` is called after every PACE_ITEMS items, and lets other
-threads run. It may raise, which ends the call.
 
 Thread rule: a Program is immutable, and a call keeps its state on the stack. The GIL is held, except while a large
 message is copied and inside `pace`.
@@ -336,7 +330,7 @@ cdef class Program:
     cdef int pause(self, Reader* r) except -1:
         """Raise DecodeError if the message has too many objects, otherwise call `pace`.
 
-        A million items take a second.
+        A million items take a second, so `pace` lets other threads run. It may raise, which ends the call.
         """
         if r.objects_left < 0:
             r.cursor.status = LIMIT
@@ -622,6 +616,7 @@ cdef class Program:
         return 0
 
     cdef int write_tags(self, Writer* w, PyObject* instance, StructProgram* s) except -1:
+        """Write the tagged fields that differ from their defaults. Old versions of librdkafka cannot skip tags."""
         cdef uint32_t count = 0
         cdef Py_ssize_t at, size
         cdef unsigned char prefix[VARINT_SIZE_MAX]
