@@ -1,12 +1,10 @@
 """Handle DescribeAcls, CreateAcls and DeleteAcls 1-3: list, add and remove ACLs.
 
-A change is durable before the response, and applies to every later request. Without an authorizer the response is
-SECURITY_DISABLED, as in Kafka. ApiVersions reports the APIs even then: tools always call them and understand this error
-as "no ACLs".
+A change is durable before the response, and applies to every later request. An invalid ACL gets INVALID_REQUEST; the
+other ACLs of the request are applied.
 
-The number 0 (unknown) in an ACL or filter, for example for its operation, makes the request malformed: the broker
-closes the connection, as Kafka does. An ACL that is invalid for another reason gets INVALID_REQUEST. The other ACLs of
-the request are applied.
+Without an authorizer the response is SECURITY_DISABLED, as in Kafka. Tools understand this error as "no ACLs". So
+ApiVersions reports the APIs even then.
 
 Thread rule: changes run on the I/O pool.
 """
@@ -114,6 +112,8 @@ def delete(context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsRes
 
 
 def _rule(creation: AclCreation) -> Acl:
+    """Return the ACL to create. The number 0 (unknown) makes the request malformed: the broker closes the connection,
+    as Kafka does."""
     kind = ResourceType(creation.resource_type)
     pattern = PatternType(creation.resource_pattern_type)
     operation = AclOperation(creation.operation)
@@ -129,6 +129,7 @@ def _rule(creation: AclCreation) -> Acl:
 
 
 def _filter(asked: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
+    """Return the filter of a request. The number 0 (unknown) makes the request malformed, as in `_rule`."""
     kind, pattern = asked.resource_type_filter, asked.pattern_type_filter
     operation, permission = asked.operation, asked.permission_type
     if _UNKNOWN in {kind, pattern, operation, permission}:

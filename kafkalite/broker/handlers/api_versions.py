@@ -1,15 +1,12 @@
 """Handle ApiVersions 0-5: report the APIs, versions and features that this broker supports.
 
 The APIs are those of `table`, the features those of `kafkalite.broker.features`. From v3 on the response has the
-features (KIP-584), and the request has the name and version of the client's software, whose form is checked (KIP-511):
+features (KIP-584), and the request has the name and version of the client's software (KIP-511):
 
     v3    the response leaves out supported features whose range begins at 0, since old clients cannot read them
     v4    the response has all supported features
     v5    the request may name a cluster and a node, both or neither. A client that wants another cluster or node gets
           REBOOTSTRAP_REQUIRED and bootstraps again (KIP-1242)
-
-A librdkafka before 2.2 gets no features: it does not use them, and cannot connect if the response has an unexpected
-tagged field. For versions above 5 the response is that of `table.unsupported_api_versions`.
 """
 
 from __future__ import annotations
@@ -123,6 +120,10 @@ def _with_features(features: Features, version: int, telemetry: bool) -> ApiVers
 
 
 def reads_tags_wrongly(name: str, version: str) -> bool:
-    """Return whether a client is, or contains, a librdkafka before 2.2 (confluentinc/librdkafka #4278)."""
+    """Return whether a client is, or contains, a librdkafka before 2.2 (confluentinc/librdkafka #4278).
+
+    Such a client gets no features: it does not use them, and cannot connect if the response has an unexpected tagged
+    field.
+    """
     found = _LIBRDKAFKA_OWN.match(version) if name == _LIBRDKAFKA else _LIBRDKAFKA_INSIDE.search(version)
     return found is not None and (int(found[1]), int(found[2])) < _TAGS_SINCE

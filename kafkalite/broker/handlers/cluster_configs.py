@@ -1,8 +1,7 @@
 """Handle AlterConfigs 0-2, IncrementalAlterConfigs 0-1 and ListConfigResources 0-1 of a broker in a cluster.
 
 The broker checks each resource of a change first (`alter_configs.settled_here`). It changes the levels of its own
-loggers itself. It forwards all other valid resources to the controller. If these are the whole request, the request is
-forwarded unchanged. The response has the results of broker and controller in the order of the request.
+loggers itself, and forwards all other valid resources to the controller.
 
 A broker accepts changes of its own settings and of the settings of all brokers. It refuses changes of another broker's
 settings, since it cannot check them.
@@ -46,7 +45,8 @@ _MESSAGES: Final[dict[int, tuple[Any, Any]]] = {
 
 
 def alter(context: RequestContext, request: Forwarded) -> Any:
-    """Handle AlterConfigs and IncrementalAlterConfigs."""
+    """Handle AlterConfigs and IncrementalAlterConfigs. A request that is forwarded as a whole is forwarded
+    unchanged."""
     resources = request.message.resources
     settled: dict[int, KafkaError | None] = {}  # position in the request → result
     named = Counter((each.resource_type, each.resource_name) for each in checkpointed(resources))

@@ -1,11 +1,10 @@
 """Handle FindCoordinator 0-6 in a cluster: return the broker that coordinates a group or transactional id.
 
-The coordinator is the leader of the id's partition of `__consumer_offsets` or `__transaction_state`. If the topic does
-not exist, the broker asks the controller to create it, with the settings of this broker's configuration. The client
-gets COORDINATOR_NOT_AVAILABLE and retries until the partition has a leader that the client can reach. The versions
-differ as described in `kafkalite.broker.handlers.find_coordinator`.
+The coordinator is the leader of the id's partition of `__consumer_offsets` or `__transaction_state`. A client gets
+COORDINATOR_NOT_AVAILABLE and retries until that partition exists and has a leader that the client can reach.
 
-Source: KafkaApis.getCoordinator and AutoTopicCreationManager of Kafka 4.1.
+`kafkalite.broker.handlers.find_coordinator` describes the versions. Source: KafkaApis.getCoordinator and
+AutoTopicCreationManager of Kafka 4.1.
 """
 
 from __future__ import annotations
@@ -51,6 +50,7 @@ def _coordinator(context: RequestContext, key: str, key_type: int) -> Coordinato
 
 
 def _ask_for(context: RequestContext, name: str) -> None:
+    """Ask the controller to create a coordinator's topic, with the settings of this broker's configuration."""
     assert context.broker.member is not None, "served in a cluster alone"
     context.broker.member.creation.ask_internal(name, *_wanted(context.broker.config, name))
 

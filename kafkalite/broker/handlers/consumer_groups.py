@@ -7,11 +7,9 @@
     ConsumerGroupDescribe   A missing or classic group gets GROUP_ID_NOT_FOUND; clients then send DescribeGroups.
                             v1 returns which protocol a member uses (KIP-1099).
 
-While the feature group.version is 0, both APIs return UNSUPPORTED_VERSION. A heartbeat with contradictory fields gets
-INVALID_REQUEST, whether or not the group exists.
+While the feature group.version is 0, both APIs return UNSUPPORTED_VERSION.
 
-Thread rule: heartbeats that join, leave or subscribe, or for which an assignment is due, run on the I/O pool. They may
-match all topic names and compute a target assignment.
+Thread rule: heartbeats that may match all topic names or compute a target assignment run on the I/O pool.
 """
 
 from __future__ import annotations
@@ -63,6 +61,7 @@ _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 
 
 def needs_blocking(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> bool:
+    """Return whether a heartbeat joins, leaves or subscribes, or whether an assignment is due."""
     return (
         request.member_epoch <= JOIN_EPOCH
         or request.subscribed_topic_names is not None
@@ -115,7 +114,8 @@ def _denial(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> 
 
 
 def _contradiction(request: ConsumerGroupHeartbeatRequest, version: int) -> str | None:
-    """Return a message about contradictory or invalid fields of a heartbeat, or None."""
+    """Return a message about contradictory or invalid fields of a heartbeat, or None. The error is INVALID_REQUEST,
+    whether or not the group exists."""
     epoch = request.member_epoch
     named = version >= _CLIENT_MAKES_ID_SINCE or epoch > JOIN_EPOCH or epoch == LEAVE_EPOCH
     problems = {

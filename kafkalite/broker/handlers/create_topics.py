@@ -5,10 +5,7 @@
     v6   topics above the client's partition quota are refused, one by one; older versions are throttled (KIP-599)
     v7   the response has the topic id
 
-Topics are durable before the response. Each topic has its own result, and is checked in Kafka's order: duplicates in
-the request, permission, name, existence, settings, then the manual assignment or the two numbers. A replication factor
-above 1 is an error unless replication.factor.accept.any is set. Even with this setting the broker keeps and reports one
-replica.
+Topics are durable before the response. Each topic has its own result, and is checked in Kafka's order.
 """
 
 from __future__ import annotations
@@ -145,6 +142,8 @@ def _resolve(context: RequestContext, overrides: dict[str, str]) -> TopicConfig:
 
 
 def _numbers(context: RequestContext, topic: CreatableTopic) -> int:
+    """Return the number of partitions. A replication factor above 1 is an error unless replication.factor.accept.any is
+    set. Even then the broker keeps and reports one replica."""
     if check_replication_factor(context.broker, topic.replication_factor):
         logger.warning(
             "topic %s requests replication factor %d, but the broker keeps one replica",

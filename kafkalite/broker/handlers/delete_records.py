@@ -9,11 +9,7 @@ For a requested offset, the result is:
     any, in a topic that is only compacted             POLICY_VIOLATION
     any, in an internal topic                          INVALID_TOPIC_EXCEPTION
 
-The response has the low watermark: the new log start offset, or -1 with an error. If a partition has followers, the
-response waits until the logs of all live followers start at the requested offset, too. After the request's timeout, the
-result is REQUEST_TIMED_OUT; the records stay deleted.
-
-As in Kafka, a partition that is named twice has one result, for the last offset.
+The response has the low watermark: the lowest log start offset of all live replicas, or -1 with an error.
 """
 
 from __future__ import annotations
@@ -65,7 +61,10 @@ class _Followed(NamedTuple):
 
 
 class _Waiting:
-    """A request that waits for followers. Any thread calls `_end` when the followers of one log are done."""
+    """A request that waits until the logs of all live followers start at the requested offsets, too.
+
+    Any thread calls `_end` when the followers of one log are done.
+    """
 
     def __init__(self, response: DeleteRecordsResponse, followed: Sequence[_Followed], timers: TimerQueue) -> None:
         self.answer: Deferred[DeleteRecordsResponse] = Deferred(abandoned=self.expire)
@@ -83,7 +82,7 @@ class _Waiting:
             self._timer.cancel()
 
     def expire(self) -> None:
-        """End the wait after the timeout, or when the client has disconnected."""
+        """End the wait after the timeout, or when the client has disconnected. The records stay deleted."""
         for at, each in list(self._left.items()):
             cancel_low_wait(each.log.core, self._numbers[at])
             self._end(at, ErrorCode.REQUEST_TIMED_OUT)

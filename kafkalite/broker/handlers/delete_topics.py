@@ -1,9 +1,11 @@
 """Handle DeleteTopics 1-6: delete topics with their records.
 
 The deletion is durable before the response; the files are removed later. A topic that is named twice gets one result,
-INVALID_REQUEST. With delete.topic.enable=false every topic is refused: with INVALID_REQUEST before v3, with
-TOPIC_DELETION_DISABLED from v3 on. From v5 on topics with partitions above the client's quota are refused. From v6 on
-the request has a topic's name or id, not both, and the response has both.
+INVALID_REQUEST.
+
+    v3   with delete.topic.enable=false, every topic gets TOPIC_DELETION_DISABLED; before v3, INVALID_REQUEST
+    v5   topics with partitions above the client's quota are refused
+    v6   the request has a topic's name or id, not both; the response has both
 """
 
 from __future__ import annotations

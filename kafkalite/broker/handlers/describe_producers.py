@@ -1,8 +1,7 @@
 """Handle DescribeProducers 0: show the producers of partitions, to find a hanging transaction (KIP-664).
 
-The response has the producers of idempotent batches, transactional batches and markers. A producer is shown until it
-expires (producer.id.expiration.ms). The transaction's start offset is -1 if no transaction is open. A follower serves
-the request, too: `kafka-transactions.sh find-hanging --broker-id` asks one broker for all of its replicas.
+A producer of idempotent batches, transactional batches or markers is shown until it expires
+(producer.id.expiration.ms). Followers serve the request, too.
 
 Thread rule: runs on the I/O pool, since a partition's producer state may have to be loaded first.
 """
@@ -50,6 +49,11 @@ def _partitions(context: RequestContext, topic: str, indexes: list[int]) -> list
 
 
 def _partition(context: RequestContext, topic: str, index: int) -> PartitionResponse:
+    """Return the producers of a partition. Without an open transaction, the start offset is -1.
+
+    A follower's partition is shown, too: `kafka-transactions.sh find-hanging --broker-id` asks one broker for all of
+    its replicas.
+    """
     log, error = find_partition(context, topic, index, followed=True)
     if log is None:
         return _failure(index, error)

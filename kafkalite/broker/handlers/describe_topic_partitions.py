@@ -1,12 +1,9 @@
 """Handle DescribeTopicPartitions 0: describe topics in pages, for tools that describe very many topics (KIP-966).
 
-Topics are in the order of their names; topics that the client may not describe are at the end. A request without names
-is for all topics. A page ends after `response_partition_limit` partitions (at most PAGE_PARTITIONS_MAX), and its cursor
-is the start of the next page. A cursor with a negative partition, or with a topic that the request does not name, gets
-INVALID_REQUEST for all topics. The API never creates topics.
+Topics are in the order of their names; topics that the client may not describe are at the end. A page ends after
+`response_partition_limit` partitions (at most PAGE_PARTITIONS_MAX). Its cursor is the start of the next page.
 
-A standalone broker has no eligible leader replicas. It returns empty lists: the schema allows null, but Java's Admin
-fails on null. A broker in a cluster returns them (`in_cluster.describe_topic_partitions`).
+A request without names is for all topics. The API never creates topics.
 """
 
 from __future__ import annotations
@@ -60,6 +57,9 @@ def answer(
     describe: Callable[[str, int, int], tuple[bytes, Described] | None],
 ) -> DescribeTopicPartitionsResponse:
     """Return a page of the `known` topics, or of the topics that the request names.
+
+    A cursor with a negative partition, or with a topic that the request does not name, gets INVALID_REQUEST for all
+    topics.
 
     `describe(name, first partition, maximum count)` returns a topic's id and partitions; None if the topic does not
     exist.
@@ -138,6 +138,10 @@ def _failure(
 
 
 def _partition(row: MetadataResponsePartition) -> DescribeTopicPartitionsResponsePartition:
+    """Return the entry of a partition of a standalone broker, which has no eligible leader replicas.
+
+    Their lists are empty: the schema allows null, but Java's Admin fails on null.
+    """
     return DescribeTopicPartitionsResponsePartition(
         error_code=row.error_code,
         partition_index=row.partition_index,

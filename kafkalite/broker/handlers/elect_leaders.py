@@ -4,8 +4,7 @@
     v1   has election types (0: the preferred leader, 1: any live replica), and an error for the whole request
 
 Each partition that the request names gets ELECTION_NOT_NEEDED. If the request is for all partitions (null), the
-response leaves out such partitions, as in Kafka. An offline partition cannot get a leader, since it has no other
-replica: its error is PREFERRED_LEADER_NOT_AVAILABLE or ELIGIBLE_LEADERS_NOT_AVAILABLE, depending on the election type.
+response leaves out such partitions, as in Kafka.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from kafkalite.broker.handlers.context import RequestContext
 
 _NO_LEADER: Final = {0: ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, 1: ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
-"""Election type → error for an offline partition."""
+"""Election type → error for an offline partition, which has no other replica as a leader."""
 
 
 def handle(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:

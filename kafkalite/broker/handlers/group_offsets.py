@@ -14,8 +14,7 @@
                   v9     has member id and epoch (KIP-848)
                   v10    names topics by id. A request for all offsets leaves out deleted topics, which have no id
 
-A commit is durable before the response. The topics of a response are in the order of the request. As in Kafka, a
-committed offset is returned even if it is outside the log.
+A commit is durable before the response.
 """
 
 from __future__ import annotations
@@ -260,6 +259,7 @@ def _fetch_topic(
 def _found(
     context: RequestContext, request: OffsetFetchRequest, group_id: str, topic: str, numbers: list[int], code: int
 ) -> Iterable[tuple[int, Committed | None]]:
+    """Return each partition with its committed offset. As in Kafka, the offset may be outside the log."""
     if code:
         return [(number, None) for number in checkpointed(numbers)]
     found: list[Committed | None] = []

@@ -1,14 +1,7 @@
 """Handle Metadata 0-13, DescribeCluster 0-2 and ApiVersions 0-5 of a broker in a cluster.
 
 Each response is computed from one metadata image. It lists the brokers that have an address on the client's listener,
-without fenced brokers unless DescribeCluster includes them. Any listed broker may be reported as the controller, since
-each broker forwards admin requests.
-
-If a partition's leader has no address on the listener, the error is LEADER_NOT_AVAILABLE. From v6 on, the error for a
-registered leader is LISTENER_NOT_FOUND.
-
-If a client requests a missing topic that it may create, the broker asks the controller to create the topic. The client
-gets an error and retries. A list of all topics leaves out the topics that the client may not describe.
+without fenced brokers unless DescribeCluster includes them.
 
 DescribeTopicPartitions is handled here, too. Source: KRaftMetadataCache and AuthHelper of Kafka 4.1.
 """
@@ -87,7 +80,7 @@ class View:
         return None if broker is None else broker.addresses.get(self.listener)
 
     def controller_id(self) -> int:
-        """Return the node id of any live broker, or NOBODY."""
+        """Return the node id of any live broker, or NOBODY. Each broker forwards admin requests to the controller."""
         living = self.living()
         return living[randomness.below(len(living))][0].node_id if living else NOBODY
 
@@ -147,7 +140,8 @@ def _topics(context: RequestContext, request: MetadataRequest, view: View) -> li
 
 
 def _ask_for(context: RequestContext, found: list[MetadataResponseTopic]) -> None:
-    """Ask the controller to create the missing topics that the client may create. The client retries later."""
+    """Ask the controller to create the missing topics that the client may create. The client gets an error and
+    retries."""
     missing = []
     for each in checkpointed(found):
         if each.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not each.name:
@@ -197,6 +191,10 @@ def _topic(view: View, topic: TopicState, version: int) -> MetadataResponseTopic
 
 
 def _partition(view: View, index: int, partition: PartitionState, version: int) -> MetadataResponsePartition:
+    """Return a partition's row. If its leader has no address on the listener, the row has an error and no leader.
+
+    The error is LEADER_NOT_AVAILABLE; from v6 on, it is LISTENER_NOT_FOUND if the leader is registered.
+    """
     replicas, isr = list(partition.replicas), list(partition.isr)
     if version < _ENDPOINTS_NEEDED_BEFORE:
         replicas, isr = ([node for node in nodes if view.address(node)] for nodes in (replicas, isr))

@@ -6,10 +6,7 @@
     v10     topic ids; from v12 on the request may name a topic by id, with a null name
 
 A missing topic is created before the response, so that a client can write to it at once. (Kafka responds with
-UNKNOWN_TOPIC_OR_PARTITION, and clients retry.) Internal topics are not created.
-
-An offline partition has no leader, as in Kafka. A list of all topics leaves out the topics that the client may not
-describe. If a request names such a topic, its error is TOPIC_AUTHORIZATION_FAILED.
+UNKNOWN_TOPIC_OR_PARTITION, and clients retry.)
 
 Thread rule: a request that creates topics runs on the I/O pool. All other requests run on the network worker.
 """
@@ -108,6 +105,7 @@ def partition_rows(context: RequestContext, topic: Topic) -> list[MetadataRespon
 
 
 def _partition_row(node_id: int, index: int, log: PartitionLog) -> MetadataResponsePartition:
+    """Return a partition's row. As in Kafka, an offline partition has no leader."""
     if log.offline:
         return MetadataResponsePartition(
             error_code=ErrorCode.LEADER_NOT_AVAILABLE,
@@ -138,8 +136,10 @@ def _may_create(context: RequestContext, request: MetadataRequest) -> bool:
 
 
 def _asked(context: RequestContext, request: MetadataRequest) -> list[Topic | MetadataResponseTopic]:
-    """Return the requested topics without duplicates, in the order of the request; for a failed topic its error
-    entry."""
+    """Return the requested topics without duplicates, in the order of the request; for a failed topic its error entry.
+
+    A list of all topics leaves out the topics that the client may not describe.
+    """
     if request.topics is None or (not request.topics and context.api_version < _NULL_TOPICS_SINCE):
         every = context.broker.logs.topics.values()
         return [topic for topic in checkpointed(every) if may_describe(context, topic.name, probe=True)]
@@ -151,11 +151,11 @@ def _asked(context: RequestContext, request: MetadataRequest) -> list[Topic | Me
 def _find(context: RequestContext, item: MetadataRequestTopic, *, may_create: bool) -> Topic | MetadataResponseTopic:
     """Return a requested topic, which is created if it is missing, or its error entry.
 
-    The first request after a topic's deletion gets Kafka's error, so that a client that waits for the deletion sees it.
-    The next request finds the new topic.
+    Internal topics are not created. The first request after a topic's deletion gets Kafka's error, so that a client
+    that waits for the deletion sees it. The next request finds the new topic.
 
-    The error entry of a topic that the client may not describe has no id if it was requested by name, and no name if it
-    was requested by id.
+    A topic that the client may not describe gets TOPIC_AUTHORIZATION_FAILED. This entry has no id if the topic was
+    requested by name, and no name if it was requested by id.
     """
     logs = context.broker.logs
     if item.topic_id != ZERO_UUID:

@@ -1,14 +1,13 @@
 """List the permissions that each API needs, and check them for handlers.
 
-A row of the table has the pairs (operation, resource type) that an API may check. Handlers check permissions through
-`allows`, which asserts that the API's row has the pair. Some rows have a `gate`: a permission on the cluster for the
-whole request, which dispatch checks before it calls the handler.
+A row of the table has the pairs (operation, resource type) that an API may check. Some rows have a `gate`: a permission
+on the cluster for the whole request, which dispatch checks before it calls the handler.
 
     denied      topic 29, group 30, cluster 31, transactional id 53 (CODES)
 
-A name is checked before it is looked up, so that a denial does not show whether the resource exists. Lists of all
-resources leave out the resources that the client may not describe. Without an authorizer, every client may do
-everything. Produce and Fetch are checked in C (native AccessView), by the rows of this table.
+A name is checked before it is looked up, so that a denial does not show whether the resource exists.
+
+Produce and Fetch are checked in C (native AccessView), by the rows of this table.
 
 Source: KafkaApis, ControllerApis, AclApis and ConfigHelper of Kafka 4.1.
 """
@@ -148,9 +147,11 @@ def allows(
     *,
     probe: bool = False,
 ) -> bool:
-    """Return whether the client may do an operation on a resource.
+    """Return whether the client may do an operation on a resource. Without an authorizer, every client may do
+    everything.
 
-    With `probe` a denial is not logged, since the client does not attempt the operation.
+    The API's row must have the pair (operation, kind). With `probe` a denial is not logged, since the client does not
+    attempt the operation.
     """
     authorizer = context.broker.authorizer
     if authorizer is None:

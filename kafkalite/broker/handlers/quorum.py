@@ -1,14 +1,10 @@
 """Handle DescribeQuorum 0-2 and UnregisterBroker 0 of a standalone broker, which is the quorum's only voter.
 
 DescribeQuorum describes the broker's journal as the metadata log. The high watermark is the number of changes in the
-journal. A start may compact the journal, which lowers the number. The leader epoch rises with each unclean start.
+journal.
 
     v1   has the times of a replica's last fetch and of its last catch-up; for the leader, the current time
     v2   has error messages, ids of data directories, and the voters' addresses on the request's listener
-
-UnregisterBroker succeeds for this broker without effect. (A removed broker is back when it registers again, and this
-broker would do so at once.) Any other broker gets BROKER_ID_NOT_REGISTERED. A single Apache Kafka node, in contrast,
-serves no client until it restarts.
 """
 
 from __future__ import annotations
@@ -35,6 +31,8 @@ METADATA_TOPIC: Final = "__cluster_metadata"
 
 
 def describe(context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    """Handle DescribeQuorum. A start may compact the journal, which lowers the high watermark. The leader epoch rises
+    with each unclean start."""
     asked = [
         (topic.topic_name, [part.partition_index for part in checkpointed(topic.partitions)])
         for topic in checkpointed(request.topics)
@@ -84,6 +82,11 @@ def _unknown(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
 
 
 def unregister(context: RequestContext, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
+    """Handle UnregisterBroker: for this broker, it succeeds without effect.
+
+    A removed broker is back when it registers again, and this broker would do so at once. A single Apache Kafka node,
+    in contrast, serves no client until it restarts.
+    """
     if request.broker_id == context.broker.cluster.node_id:
         return UnregisterBrokerResponse()
     return UnregisterBrokerResponse(

@@ -7,21 +7,18 @@
     OPEN               ─▶ TOKENS              SaslHandshake, if the session has a limit
 
     state of a connection   accepted requests
-    START                   ApiVersions and SaslHandshake. After an ApiVersions error (unknown version, bad client name)
-                            the connection stays in START, and the client may try again.
-    EXPECT_HANDSHAKE        SaslHandshake. A mechanism that is not enabled gets UNSUPPORTED_SASL_MECHANISM (33), with
-                            the list of enabled mechanisms.
-    TOKENS                  SaslAuthenticate. After SaslHandshake 0 the client sends length-prefixed tokens instead. A
-                            refused client gets SASL_AUTHENTICATION_FAILED (58) after a delay; any other request gets
-                            ILLEGAL_SASL_STATE (34).
+    START                   ApiVersions and SaslHandshake.
+    EXPECT_HANDSHAKE        SaslHandshake. A mechanism that is not enabled gets UNSUPPORTED_SASL_MECHANISM (33).
+    TOKENS                  SaslAuthenticate. A refused client gets SASL_AUTHENTICATION_FAILED (58) after a delay; any
+                            other request gets ILLEGAL_SASL_STATE (34).
     OPEN                    All requests. If the session has a limit (KIP-368), the client re-authenticates as the same
                             user with the same mechanism. After the session has expired, any request except
                             SaslHandshake closes the connection.
 
 The connection is closed after each of these SASL errors. In START and EXPECT_HANDSHAKE, any other request closes it at
-once. The error 58 has the same text for every reason; only the broker's log has the reason.
+once.
 
-Thread rule: the connection's worker. Slow authentication steps run on the I/O pool, a few at a time (`_step_there`).
+Thread rule: the connection's worker. Slow authentication steps run on the I/O pool, a few at a time.
 """
 
 from __future__ import annotations
@@ -234,6 +231,8 @@ class SignIn:
         self._shared.count(SignInCount(mechanism, outcome, self._signed_in))
 
     def _api_versions(self, version: int, correlation_id: int, body: bytes) -> bytes:
+        """Handle ApiVersions. After an error (unknown version, bad client name) the state is still START, and the
+        client may try again."""
         row = table.find(api.API_VERSIONS)
         assert row is not None, "ApiVersions is served"
         if not row.serves(version):
@@ -345,6 +344,7 @@ class SignIn:
         return max(0, min(ends)) if ends else 0
 
     def _refuse(self, reason: str, row: table.Row | None, version: int, correlation_id: int, outcome: Outcome) -> None:
+        """Refuse the client. The error 58 has the same text for every reason; only the broker's log has the reason."""
         farewell = None
         if row is not None:
             response = SaslAuthenticateResponse(

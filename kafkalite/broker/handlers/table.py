@@ -1,12 +1,9 @@
 """List the APIs that this broker serves: key, versions, handler, and whether a request may block.
 
-ApiVersions reports the list. `oldest` is the first version that is served, `advertised` the first version that
-ApiVersions reports. The two differ only for Produce: this broker refuses versions 0 to 2, as Kafka 4 does, but
-librdkafka before 2.11.1 disables compression unless the range begins at 0 (KAFKA-18659). Produce and Fetch have no
-handler here: the connection serves them in C (`native_apis`).
+ApiVersions reports the list. Produce and Fetch have no handler here: the connection serves them in C (`native_apis`).
 
 Each API has a function of (context, request) that returns whether a request may block: `never`, `always`, or a function
-in the handler's module. Handlers are imported at their first call, so that a start of the broker loads none of them.
+in the handler's module.
 
 Thread rule: immutable, except for the functions that a LazyFunction loads. Two threads may load the same function, with
 the same result.
@@ -54,7 +51,8 @@ ITEM_US: Final = 5.0
 
 
 class LazyFunction:
-    """The function "module:function" of this package, imported at its first call.
+    """The function "module:function" of this package, imported at its first call. So a start of the broker loads no
+    handler.
 
     After the first call, the rows given to `replace_in` call the function directly.
     """
@@ -132,8 +130,14 @@ class Row:
         item_us: float = ITEM_US,
         unnamed: Callable[[RequestContext, Any], float] | None = None,
     ) -> None:
-        """If `in_order`, later requests of the connection take effect only after a request of this API, even if it
-        waits."""
+        """Create a row.
+
+        `oldest` is the first version that is served, `advertised` the first that ApiVersions reports. They differ only
+        for Produce: this broker refuses versions 0 to 2, as Kafka 4 does. But librdkafka before 2.11.1 disables
+        compression unless the reported range begins at 0 (KAFKA-18659).
+
+        If `in_order`, later requests of the connection take effect only after a request of this API, even if it waits.
+        """
         self.key = key
         self.name = api.APIS[key].name
         self.oldest = oldest

@@ -1,8 +1,6 @@
 """Handle AddPartitionsToTxn 0-5, AddOffsetsToTxn 0-4, EndTxn 0-5 and TxnOffsetCommit 0-6: transactions of producers.
 
-    AddPartitionsToTxn  v4 and v5 are for brokers in a cluster, and need the permission ClusterAction. One bad partition
-                        fails the whole request: a partition of an internal topic gets TOPIC_AUTHORIZATION_FAILED, a
-                        missing one UNKNOWN_TOPIC_OR_PARTITION, all others OPERATION_NOT_ATTEMPTED.
+    AddPartitionsToTxn  v4 and v5 are for brokers in a cluster, and need the permission ClusterAction.
     EndTxn              v5 (KIP-890) raises the epoch and returns the new one.
     TxnOffsetCommit     v3 checks member and generation (KIP-447). v5 also adds the group's offsets partition to the
                         transaction (KIP-890). v6 names topics by id (UNKNOWN_TOPIC_ID), and returns STALE_MEMBER_EPOCH
@@ -67,6 +65,11 @@ _TOPIC_IDS_SINCE: Final = 6
 
 
 def add_partitions(context: RequestContext, request: AddPartitionsToTxnRequest) -> Deferred[AddPartitionsToTxnResponse]:
+    """Handle AddPartitionsToTxn 0-3. One bad partition fails the whole request.
+
+    A partition of an internal topic gets TOPIC_AUTHORIZATION_FAILED, a missing one UNKNOWN_TOPIC_OR_PARTITION, and the
+    good ones OPERATION_NOT_ATTEMPTED.
+    """
     asked = [
         TopicPartition(topic.name, number)
         for topic in checkpointed(request.v3_and_below_topics)

@@ -5,8 +5,7 @@
     v2   has no results per feature
 
 The changes are durable before the response. All of them are made or none: the first impossible change fails the request
-with INVALID_UPDATE_VERSION. A lower level requires one of the downgrade types. metadata.version can be lowered only to
-levels with the same Kafka metadata, and kraft.version cannot be lowered.
+with INVALID_UPDATE_VERSION.
 
 Source: FeatureControlManager and QuorumController of Kafka 4.1.
 
@@ -65,7 +64,11 @@ def _failed(text: str) -> UpdateFeaturesResponse:
 
 
 def _problem(present: Features, node_id: int, name: str, level: int, kind: int) -> str | None:
-    """Return the reason why a feature cannot be set to a level; None if it can."""
+    """Return the reason why a feature cannot be set to a level; None if it can.
+
+    A lower level requires one of the downgrade types. metadata.version can be lowered only to levels with the same
+    Kafka metadata, and kraft.version cannot be lowered.
+    """
     if kind not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
         return f"unknown upgrade type {kind}"
     if level < 0:
