@@ -4,8 +4,8 @@ Modules, from the bottom up:
 
     libssl · tls_context · tls_session
 
-Network threads encrypt and decrypt. Kernel TLS is not used, because only root can load its module, and because its
-handling of key updates depends on the kernel.
+Network threads encrypt and decrypt. Kernel TLS is not used: only root can load its module, and its handling of key
+updates depends on the kernel.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Define the interface of a stored record format, and implement it for record batches (`v2`).
 
-A record batch has the same bytes on disk and on the wire; batch.pxd shows its layout, and the module `batch` reads the
-records in it.
+A record batch has the same bytes on disk and on the wire; batch.pxd shows its layout. The module `batch` reads its
+records.
 
 Thread rule: a format has no state, so any thread may use it, without the GIL.
 """

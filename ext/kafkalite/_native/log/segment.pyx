@@ -4,7 +4,7 @@
     |--- whole batches, readable ---------------------------|- zeros -|- blocks ---|- address space of the map ---|
 
 Bytes up to `size` never change while the file exists. While a pin is held, they are neither unmapped nor truncated.
-Writes use `pwrite` at `size`. Reads use a read-only map that is larger than the file, and end at `size`.
+Writes begin at `size`. Reads use a read-only map that is larger than the file, and end at `size`.
 
 After reading the map, call `check_read` or `has_fault`: another process may have truncated the file (mapped_faults).
 

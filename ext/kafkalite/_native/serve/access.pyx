@@ -8,8 +8,7 @@ An AccessView is the cache for one principal and host on one worker. It has an a
 A permission is valid until the ACLs change, which raises the epoch. A denial is valid only during its second. So the
 authorizer, in Python, logs a client that keeps retrying.
 
-Thread rule: a view belongs to its worker. Any thread raises the epoch, with the GIL. A decision of an older epoch is
-not cached.
+Thread rule: a view belongs to its worker. Any thread raises the epoch, with the GIL.
 """
 
 cimport cython
@@ -105,7 +104,7 @@ cdef class AccessView:
         return self.decide(operation, topic, <uint64_t><int64_t>now & ((1 << SECOND_BITS) - 1))
 
     cdef bint decide(self, int operation, Topic topic, uint64_t second) except -1:
-        """Request a decision from the authorizer, and cache it."""
+        """Request a decision from the authorizer, and cache it. A decision of an older epoch is not cached."""
         cdef int64_t epoch = self.control.epoch
         cdef uint64_t number = <uint64_t>topic.number
         cdef uint64_t known = 0

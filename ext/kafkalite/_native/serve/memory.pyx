@@ -7,8 +7,8 @@ broker.memory.max is held for all clients:
     up to 15/16    a holder gets memory until its share is used up
     above 15/16    the same, but only in charges of at most SMALL_SIZE
 
-A holder's share is a multiple of the memory that is still free (PASSING, LASTING). Network switches share buffers by
-the same dynamic thresholds (Choudhury and Hahne, 1998).
+A holder's share is a multiple of the memory that is still free: PASSING, or LASTING for group metadata and sessions.
+Source: dynamic thresholds of network switches (Choudhury and Hahne, 1998).
 
 Charges that cannot wait are always accepted. The holder's connections are then not read until it holds less.
 

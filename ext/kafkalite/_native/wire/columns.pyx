@@ -8,8 +8,7 @@ or leave gaps. An optional fourth array has a byte per item, 1 for null.
 
 kafkalite.wire.record compresses, and wraps these functions with types.
 
-Thread rule: functions are pure. Their loops run without the GIL, over buffers that a memoryview keeps alive. A
-ColumnBuilder belongs to one thread at a time.
+Thread rule: functions are pure. Their loops run without the GIL. A ColumnBuilder belongs to one thread at a time.
 """
 
 cimport cython
