@@ -27,7 +27,8 @@ confluent-kafka, kafka-python or aiokafka.
     token_endpoint.py   OAuth tokens for SASL
     errors.py           client-side failures that have no error code from a broker
 
-Each module uses only modules listed below it, and none uses broker code. Names are imported when first used.
+Each module uses only modules listed below it, and none uses broker code. Classes and functions are imported on first
+use.
 """
 
 from __future__ import annotations

@@ -6,10 +6,8 @@
     leader has moved    metadata is fetched again, and the request is retried
     connection lost     the same, if a retry is safe
 
-The time between retries starts at `retry_backoff_s` and doubles. Retries end when `retry_timeout_s` has passed.
-
-Look-ups and reads are retried after a lost connection. A request that changes something is retried only if the broker
-reports that the request had no effect (a retriable error code).
+Look-ups and reads are retried after a lost connection. A request that changes something is retried only after a
+retriable error code.
 
 Thread rule: a Cluster, and everything created from it, belongs to one thread at a time.
 """
@@ -358,7 +356,8 @@ class Cluster:
     ) -> Result:
         """Call `attempt` until it succeeds, an error does not pass, or `retry_timeout_s` has passed.
 
-        `prepare` is called before each pause. Only `errors` are repeated; the last one is raised.
+        `prepare` is called before each pause. The pauses start at `retry_backoff_s` and double, up to
+        RETRY_BACKOFF_S_MAX. Only `errors` are repeated; the last one is raised.
         """
         deadline = time.monotonic() + self.retry_timeout_s
         backoff = self.retry_backoff_s

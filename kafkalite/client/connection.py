@@ -3,10 +3,6 @@
     unconnected ──connect──▶ ApiVersions ──▶ SASL, if set ──▶ ready ──lost, timeout, invalid response──▶ closed for good
 
 Requests may be pipelined: `send` returns at once, and `receive` returns the response to the oldest pending request.
-Each request uses the newest version that both sides support, up to the caller's limit.
-
-If SASL sessions expire (KIP-368), the client authenticates again before it sends a request late in the session. First
-it receives all pending responses and keeps them for `receive`.
 
 Thread rule: one thread at a time. Record bytes of a response refer to the connection's buffer and are valid until the
 next `receive`.
@@ -364,6 +360,9 @@ class Connection:
         return ""
 
     def _sign_in_again(self) -> None:
+        """Authenticate again before the SASL session expires (KIP-368). First keep all pending responses for
+        `receive`.
+        """
         while self._under_way:
             self._early.append(self._receive())
             self._buffer = bytearray(BUFFER_SIZE_MIN)  # keeps the bytes of the last response valid

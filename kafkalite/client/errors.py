@@ -2,14 +2,14 @@
 
 ClientError
     BrokerUnreachable       no broker accepted a connection
-      BrokerGone            a broker that was connected before cannot be reached
+      BrokerGone            the same, for a broker that was reached before
     SignInRefused           a broker rejected the client's credentials, or failed to prove its own
     ConnectionLost          the connection was lost; the request may or may not have been processed
     RequestTimeout          no response in time; the request may or may not have been processed
     UnsupportedApi          client and broker have no common version of a request
     UnsendableRequest       a value does not fit into the request
     ProtocolError           the broker sent an invalid response
-    DeliveryFailed          records were not acknowledged; it has their number and the cause
+    DeliveryFailed          records were not acknowledged; the error has their number and the cause
     CommitFailed            offsets were not committed
     TransactionAborted      the transaction cannot be committed; abort and repeat it
     RangeUnavailable        a partition ends before the requested range does

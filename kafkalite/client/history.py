@@ -1,15 +1,11 @@
-"""Find read positions whose log no longer has the records that were read before them.
+"""Detect logs that were truncated, restored or recreated below a read position.
 
-A log loses its history if it is restored from a backup, truncated, or recreated and then written up to the same offset.
-A position is stored with its mark: the leader epoch, first offset and CRC of the batch before the position. Three
-requests in turn compare the position and its mark with the log, until one of them finds a difference:
+A position is stored with its mark: the leader epoch, first offset and CRC of the batch before it. Three requests
+compare the position and its mark with the log:
 
-    OffsetForLeaderEpoch   the epoch ends before the position: the log was truncated there (KIP-320)
+    OffsetForLeaderEpoch   the epoch ends before the position: the log was truncated (KIP-320)
     ListOffsets            the log ends before the position
     Fetch                  a different batch precedes the position: the log was restored and has the same epoch
-
-The third request leaves out compacted logs, because compaction rewrites batches. A position without an epoch, which an
-older release stored, gets only the second request.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -58,7 +54,10 @@ class HeaderReader(Reader):
 
 
 def find_divergences(client: Cluster, positions: Mapping[TopicPartition, Position]) -> list[Divergence]:
-    """Return the positions whose log no longer has the records read before them, sorted by partition."""
+    """Return the positions whose log no longer has the records read before them, sorted by partition.
+
+    A position without a mark is compared only with the log's end.
+    """
     marked = {key: position.mark.epoch for key, position in positions.items() if position.mark.epoch >= 0}
     try:
         epochs = client.epoch_ends(marked) if marked else {}
@@ -110,7 +109,10 @@ def leader_epochs(topics: Iterable[TopicDescription]) -> dict[TopicPartition, in
 
 
 def other_batches(client: Cluster, positions: Mapping[TopicPartition, Position]) -> list[TopicPartition]:
-    """Return the partitions in which a different batch precedes the position. Unreadable partitions are left out."""
+    """Return the partitions in which a different batch precedes the position.
+
+    Unreadable partitions are left out. So are compacted topics, because compaction rewrites batches.
+    """
     kept = uncompacted(client, {key.topic for key in positions}) if positions else set()
     asked = {key: row.mark for key, row in positions.items() if key.topic in kept}
     if not asked:

@@ -1,4 +1,4 @@
-"""Authenticate a client by SASL, as Kafka's client settings say.
+"""Authenticate a client by SASL, with Kafka's client settings.
 
     sasl.mechanism=SCRAM-SHA-512          or SCRAM-SHA-256, PLAIN, OAUTHBEARER
     sasl.jaas.config=…ScramLoginModule required username="alice" password="secret";

@@ -18,7 +18,7 @@
     document_paths.py   paths in JSON and Avro documents
     reach.py            reports which offsets were read
 
-Each module uses only modules listed below it. Names are imported when first used.
+Each module uses only modules listed below it. Classes and functions are imported on first use.
 """
 
 from __future__ import annotations

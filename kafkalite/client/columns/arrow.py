@@ -8,8 +8,7 @@
     timestampType   int32: 0 CreateTime, 1 LogAppendTime
     headers         list<element: struct<key: string, value: binary>>
 
-Keys, values and headers are not copied: the Arrow arrays use the memory into which the records were decoded. A record
-without headers has a null list, as in Spark's connector.
+Keys, values and headers are not copied: the Arrow arrays use the memory into which the records were decoded.
 
 pyarrow is imported when a function of this module first needs it.
 
@@ -120,7 +119,7 @@ def valid_bits(valid: NDArray[np.bool_]) -> Any:
 
 
 def headers_array(headers: HeaderColumns | None, count: int) -> Any:
-    """Return an Arrow array with a list of (key, value) for each record; null for a record without headers.
+    """Return an Arrow array with a list of (key, value) for each record; null without headers, as in Spark's connector.
 
     Invalid UTF-8 in keys is replaced.
     """

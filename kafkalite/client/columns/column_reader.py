@@ -1,13 +1,9 @@
-"""Read a range of offsets of one partition, completely or with an error, as Arrow record batches or NumPy columns.
+"""Read a range of offsets of one partition as Arrow record batches or NumPy columns.
 
     read(topic, partition, start, end) ─▶ Reader ─▶ chunks ─▶ ArrowExporter ─▶ batches of ≤ 10,000 rows, ≤ 4 MiB
 
-A range is complete when the reader has seen everything below `end` that its isolation level shows. Offsets can be
-missing because of compaction, transaction markers and aborted records. An error is raised if the partition ends before
-`end`, if retention has deleted part of the range, or if the topic was recreated.
-
-A batch job can read ranges in several processes, each with its own ColumnReader. `split` divides a large partition into
-ranges of similar size in bytes.
+If part of the range cannot be read, an error is raised. Offsets without a record are no error: compaction, transaction
+markers and aborted records leave such gaps.
 
 Thread rule: one thread at a time, that of the Client. Batches belong to the caller.
 """

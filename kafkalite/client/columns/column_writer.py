@@ -8,9 +8,6 @@ The partition of a row is chosen in this order:
 2. The murmur2 hash of the key.
 3. Without a key, one partition for all such rows of a `write`. The next `write` uses the next partition.
 
-Bytes are copied once, from Arrow's memory into the batches that are sent. Each `write` starts new batches, so write
-thousands of rows at a time: a hundred rows make small batches.
-
 Thread rule: one thread at a time, that of the Client.
 """
 
@@ -82,6 +79,8 @@ class ColumnWriter:
 
     def write(self, batch: Any, *, topic: str | None = None) -> None:
         """Send the rows of a pyarrow RecordBatch or Table, in order within each partition.
+
+        Each call starts new batches. Write thousands of rows at a time: a hundred rows make small batches.
 
         The column value (binary or string) is required. These columns are optional:
 

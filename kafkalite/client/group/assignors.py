@@ -1,21 +1,10 @@
 """Define the strategies with which a group leader assigns partitions to the members of a consumer group.
 
-    range                 per topic, adjacent partitions together; partitions with the same number in several topics go
-                          to the same member
-    cooperative-sticky    balanced; a partition keeps its owner if possible. A partition that moves is revoked in
-                          one rebalance and assigned in the next (KIP-429)
+    range                 each topic is divided into ranges of adjacent partitions, one for each member
+    cooperative-sticky    the partitions are spread evenly and keep their owners if possible (KIP-429)
 
-Java consumers can be members of the same group: names, sort order and user data are those of Java's assignors. An
-assignment depends only on its input, because any member may become leader.
-
-The sticky strategy has three steps:
-
- 1. Members keep the partitions that they own.
- 2. Each free partition goes to the subscribed member that has the fewest partitions.
- 3. While a member has at least two partitions more than another, it gives one partition to the other, directly or
-    through other members.
-
-The result is the most even assignment possible.
+Java consumers can be members of the same group: names, sort order and user data are those of Java's assignors. Any
+member may become leader, so an assignment depends only on its input.
 
 Thread rule: functions are pure.
 """
@@ -50,7 +39,7 @@ class Assignor(Protocol):
 
 
 class RangeAssignor:
-    """Java's RangeAssignor; see the module."""
+    """Java's RangeAssignor. It divides topics with the same subscribers and partition count in the same way."""
 
     name = "range"
     cooperative = False
@@ -71,7 +60,7 @@ class RangeAssignor:
 
 
 class CooperativeStickyAssignor:
-    """Java's CooperativeStickyAssignor; see the module."""
+    """Java's CooperativeStickyAssignor. A partition that moves is revoked in one rebalance, assigned in the next."""
 
     name = "cooperative-sticky"
     cooperative = True
@@ -209,7 +198,12 @@ class Balance:
 
 
 def sticky(partition_counts: Mapping[str, int], members: Members) -> Assignment:
-    """Return a most even assignment that moves few partitions from their previous owners."""
+    """Return a most even assignment that moves few partitions from their previous owners.
+
+    1. Members keep the partitions that they own.
+    2. Each free partition goes to the subscribed member that has the fewest partitions.
+    3. While a member has at least two partitions more than another, one partition is moved (`Balance.improve`).
+    """
     balance = Balance(partition_counts, members)
     for topic in sorted(partition_counts):
         for number in range(partition_counts[topic]):

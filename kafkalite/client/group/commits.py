@@ -4,8 +4,8 @@
     commit       ─▶ sent after pending commits, and waits; retried while the coordinator moves or loads, or the
                     group rebalances
 
-Each commit contains the generation and the member id. If the group has rebalanced without this member, other members
-may already read the partitions. The broker then rejects the commit (CommitFailed).
+Each commit contains the generation and the member id. If the group has rebalanced without this member, the broker
+rejects the commit (CommitFailed).
 
 Thread rule: one thread at a time, that of the Client.
 """

@@ -1,20 +1,12 @@
 """Read topics as a member of a consumer group, with rebalances, callbacks and offset commits.
 
-Two helpers do the group's work: a Membership (a thread) joins the group and sends heartbeats, and Commits fetches and
-commits offsets. A poll has these steps:
+Membership, a thread, joins the group and sends heartbeats. Commits fetches and commits offsets. A poll has three steps:
 
 1. After a rebalance, revoke and add partitions, and run the callbacks.
 2. Look up the start offsets of new partitions.
-3. Return a chunk of records from the Reader.
+3. Return records from the Reader.
 
-With `cooperative-sticky` as the only assignor, a member keeps partitions during a rebalance and continues to read them.
-Otherwise all partitions are revoked before the rebalance and assigned after it (`eager`).
-
-Offsets are committed by `commit` and `commit_async`. Automatic commits are made every `auto_commit_interval_s` and when
-partitions are revoked. Records that a poll returned count as processed at the next poll, commit or close.
-
-Thread rule: one thread at a time, that of the Client; a second thread gets RuntimeError. Only `close` may be called by
-any thread. It interrupts a running poll with ReaderClosed, and ends a `for` loop. Callbacks run inside poll and close,
+Thread rule: one thread at a time, that of the Client. Any thread may call `close`. Callbacks run inside poll and close,
 without a lock.
 """
 
@@ -77,11 +69,13 @@ class GroupReader:
     """A consumer group member, created by `Client.group_reader`. Iterate over it, or call `poll`.
 
     `topics`                a name, several names, or a compiled pattern that must match the full name
-    `assignors`             assignment strategies in order of preference: "range", "cooperative-sticky"
+    `assignors`             assignment strategies in order of preference: "range", "cooperative-sticky"; with
+                            "cooperative-sticky" alone, the member keeps reading during a rebalance
     `instance_id`           makes a static member (KIP-345): a restart within the session causes no rebalance
     `reset`                 where to start if a committed offset is missing or out of range: "earliest", "latest" or
                             None, which raises NoOffset, OffsetOutOfRange or LogTruncated (see Reader)
-    `auto_commit_interval_s`   seconds between automatic commits; None: only the caller commits
+    `auto_commit_interval_s`   seconds between automatic commits, also made before partitions are revoked; None: only
+                            the caller commits
     `on_assigned`           called with partitions that were assigned; the first call may have none
     `on_revoked`            called with partitions that are being revoked; a commit still works
     `on_lost`               called with partitions that were lost; it is too late to commit
@@ -165,6 +159,7 @@ class GroupReader:
     def close(self, *, commit: bool = True, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Commit (if automatic), run on_revoked, leave the group and end the thread. Idempotent; any thread.
 
+        A poll that is running in another thread raises ReaderClosed; a `for` loop ends.
         `commit` False skips the automatic commit. A static member does not leave: the group waits for it until its
         session expires. In a forked child the method does nothing, because the membership belongs to the parent.
         """
@@ -212,8 +207,9 @@ class GroupReader:
     def poll(self, timeout_s: float = 1.0) -> list[Chunk]:
         """Return the records that have arrived; wait at most `timeout_s` for the first.
 
-        Joins the group on the first call and takes part in rebalances. Raises KafkaError and ClientError. A fatal error
-        such as FencedInstanceId is raised again by every call.
+        The returned records count as processed at the next poll, commit or close. Joins the group on the first call and
+        takes part in rebalances. Raises KafkaError and ClientError. A fatal error such as FencedInstanceId is raised
+        again by every call.
         """
         with self._one_thread.entered():
             self._look(time.monotonic() + timeout_s)

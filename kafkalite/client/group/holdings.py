@@ -4,7 +4,7 @@
     begin               sets the start offset
     chunks are read     they wait here until they are handed out
     chunk handed out    the position moves to the offset after the chunk
-    position committed  it is stored, so that it is not committed again
+    position committed  the offset is stored, so that it is not committed again
     revoked or lost     everything about the partition is dropped
 
 Thread rule: one thread at a time, that of the GroupReader.

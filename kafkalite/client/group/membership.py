@@ -1,4 +1,4 @@
-"""A thread that joins a consumer group for one member, sends its heartbeats and leads the group (classic protocol).
+"""A thread that joins a consumer group for one member, sends heartbeats and acts as group leader (classic protocol).
 
     IDLE, REBALANCING, LOST ─▶ JOINING   the owner calls `join`
     JOINING ─▶ STABLE                    JoinGroup and SyncGroup are answered
@@ -6,12 +6,8 @@
     any ─▶ LOST                          no longer a member: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, a poll came too late
     any ─▶ FAILED                        a retry cannot help: FENCED_INSTANCE_ID, INCONSISTENT_GROUP_PROTOCOL, ...
 
-The owner of the thread is the GroupReader. Only the owner revokes and adds partitions. The thread reports REBALANCING,
-LOST or a new assignment, and waits for the owner to call `join`. Meanwhile it continues to send heartbeats. If the
-owner does not poll within `max_poll_interval_s`, the thread leaves the group.
-
-If this member is the group leader, the thread assigns partitions with the assignor that the group chose. It also checks
-every `topics_age_max_s` whether topics have changed.
+The owner is the GroupReader. Only the owner revokes and adds partitions. In REBALANCING and LOST, the thread waits
+for the owner to call `join`.
 
 Thread rule: any thread may call the methods. `_changed` guards the state, and no thread blocks while it holds that
 lock. The thread has a separate Client.
@@ -181,7 +177,7 @@ class Membership:
         return self._assignment is not None
 
     def polled(self) -> None:
-        """Note that the owner has polled."""
+        """Note that the owner has polled. The thread leaves the group after `max_poll_interval_s` without a poll."""
         self._polled_at = time.monotonic()
 
     def join(self, owned: tuple[TopicPartition, ...]) -> None:
@@ -468,8 +464,8 @@ class Membership:
         return min(age, TOPICS_MISSING_AGE_MAX_S) if missing else age
 
     def _look_for_topics(self) -> None:
-        """Check whether the pattern matches other topics than before, or whether a topic of the last assignment has
-        changed.
+        """Check whether the pattern matches other topics than before. The group leader also checks whether a topic of
+        the last assignment has changed.
         """
         self._look_at = time.monotonic() + self._topics_age_max_s()
         try:

@@ -1,7 +1,7 @@
 """Let one thread at a time use a GroupReader, and wake that thread if another thread closes the reader.
 
-    entered    a thread enters the reader; its callbacks may enter again; another thread gets RuntimeError
-    shut       any thread: wakes the thread inside, and waits until that thread has left, or for a timeout
+    entered    lets a thread in, and its callbacks too; a second thread gets RuntimeError
+    shut       wakes the thread inside, and waits up to a timeout until it has left; any thread
 
 Thread rule: any thread. The lock `_changed` guards the state; no callback runs while a thread holds it.
 """

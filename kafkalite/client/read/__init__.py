@@ -1,7 +1,7 @@
 """Read ranges of partitions as columns.
 
     reader.py      Reader: reads many partitions at once, and fetches records while it decodes earlier ones
-    marks.py       describes which history of a log was read, to detect truncated and restored logs
+    marks.py       the mark of a read position, to detect truncated and restored logs
     damage.py      finds the next readable batch after a corrupt one
     splitting.py   splits a range into pieces of similar size
     counting.py    counts records

@@ -1,7 +1,6 @@
 """Find the next readable batch after a corrupt batch, and find out whether another replica may have an intact copy.
 
-A fetch of one byte returns the batch that contains an offset (KIP-74), or the broker's error if the batch is corrupt.
-This module verifies the checksum of each returned batch. It tries offsets after the corrupt batch, in three steps:
+The module fetches single batches and verifies their checksums. It tries offsets after the corrupt batch in three steps:
 
     1. +1 +2 … +512    each of the next 512 offsets, so that no batch between two corrupt batches is missed
     2. +2 +4 +8 …      steps that double, to get out of a large corrupt batch

@@ -1,7 +1,7 @@
-"""Define the mark of a read position, which later shows whether the log below the position has changed.
+"""Define the mark of a read position: the leader epoch, first offset and CRC of the batch before the position.
 
-A mark identifies the batch before a position by leader epoch, first offset and CRC. If the log now has a different
-batch there, it was truncated, restored or recreated: it has diverged (see `kafkalite.client.history`).
+If the log later has a different batch there, it has diverged: it was truncated, restored or recreated
+(`kafkalite.client.history`).
 
 Thread rule: immutable values, except EpochHistory.
 """

@@ -1,22 +1,11 @@
 """Read ranges of many partitions as columns: pipelined fetches, retries, damaged batches and diverged logs.
 
-    fetch sent ──response──▶ advance the offsets ─▶ send the next fetch ─▶ decode ─▶ one or more chunks per partition
+    fetch sent ──response──▶ next offsets, from the batch headers ─▶ send the next fetch ─▶ decode ─▶ chunks
 
-Each leader has one fetch in flight. When its response arrives, the batch headers give the next offsets, and the next
-fetch is sent. Only then are the records decoded, so broker and client work at the same time.
+Each leader has one fetch in flight. A partition is read up to its offset in `ends`, or until the caller stops. A
+failing partition does not delay the others.
 
-A partition is read up to its offset in `ends`. A partition without an end is read until the caller stops. The Reader
-retries after leader changes and lost connections. It raises OffsetOutOfRange unless `reset` is set.
-
-Seek, pause and drop do not wait for fetches in flight. If the offset of a partition has changed since the fetch was
-sent, the response for this partition is ignored. Records that arrive for a paused partition are kept until the
-partition is resumed.
-
-A failing partition does not delay the others: their records are returned first, and the next poll raises the error.
-
-A log has diverged if it was truncated or restored, so that it has other records below the position. In a diverged log,
-reading continues with a warning at the offset where the log diverges. If that offset is unknown, `reset` decides, or
-LogTruncated is raised (KIP-320; org.apache.kafka.clients.consumer.LogTruncationException).
+A log has diverged if it was truncated or restored, and now has other records below the read position (KIP-320).
 
 Thread rule: one thread at a time, that of the Client. Chunks belong to the caller.
 """
@@ -165,7 +154,7 @@ class Reader:
     `retry_damage`      True: fetch a corrupt batch once more, and for retry_timeout_s while another in-sync replica may
                         become leader; False: raise CorruptMessage at once
     `marks`             marks of the batches before `starts`, to detect diverged logs
-    `raises_truncation` True: raise LogTruncated for a diverged log; `reset` does not apply
+    `raises_truncation` True: raise LogTruncated for a diverged log, as with `reset` None
     `find_divergences`  compares positions with their logs (kafkalite.client.history); None: no comparison
     """
 
@@ -252,12 +241,15 @@ class Reader:
             self._positions[key] = ReadPosition(key, offset, limits.get(key), self._client.retry_backoff_s, mark)
 
     def drop(self, keys: Iterable[TopicPartition]) -> None:
-        """Stop reading these partitions."""
+        """Stop reading these partitions. Pending responses for them are ignored."""
         for key in keys:
             self._positions.pop(key, None)
 
     def seek(self, key: TopicPartition, offset: int) -> None:
-        """Continue at another offset. Raises KeyError for a partition that is not being read."""
+        """Continue at another offset. A pending response for the old offset is ignored.
+
+        Raises KeyError for a partition that is not being read.
+        """
         position = self._positions[key]
         position.move(offset)
         position.error = position.failing_since = position.failure = None
@@ -320,9 +312,10 @@ class Reader:
     def poll(self, timeout_s: float | None = None, *, wake: Wakeup | None = None) -> list[Chunk]:
         """Wait for a response from at least one leader; return its records, possibly none.
 
-        Returns after `timeout_s` at the latest, or when `wake` is signalled. The method `answers` needs less memory. An
-        error of a partition is raised once; the partition stays at the failed offset. If the caller does not seek past
-        it, the error is raised again.
+        Returns after `timeout_s` at the latest, or when `wake` is signalled. The method `answers` needs less memory.
+
+        If a partition fails, the call returns the records of the other partitions, and the next call raises the error.
+        The partition stays at the failed offset. If the caller does not seek past it, the error is raised again.
         """
         return list(self.answers(timeout_s, wake))
 
@@ -595,7 +588,10 @@ class Reader:
             position.checked_on = connection
 
     def _part(self, position: ReadPosition, divergence: Divergence) -> None:
-        """Move to where reading continues in a diverged log, or set the partition's error to LogTruncated."""
+        """Continue reading in a diverged log, with a warning, or set the partition's error to LogTruncated.
+
+        Reading continues where the log diverges. If that offset is unknown, it continues as `reset` says.
+        """
         what = f"{divergence}: it was restored from a backup, truncated or recreated"
         position.checked_on = None
         if self._raises_truncation:

@@ -1,15 +1,11 @@
 """Split a range of offsets into pieces of about the same number of bytes, for parallel reading.
 
-Kafka has no request for the number of bytes between two offsets. But a fetch of one byte returns the batch that
-contains an offset (KIP-74). First offset, last offset and size in the batch header give the bytes per offset there.
-Such a fetch is called a probe here.
-
     probes        ▼      ▼      ▼  ▼▼▼  ▼      ▼         evenly over the range, then where neighbours differ
     bytes/offset  ▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂████▄▄▄▄▄▄▄▄▄▄         between two probes, the mean of both
     pieces        ├────────────────┼───┼───────┤         equal areas, moved to the start of a batch
 
-Pieces start at batch boundaries, so no reader decodes a batch only to drop part of it. Splitting works with any Kafka
-broker.
+A probe is a fetch of one byte, which returns the whole batch that contains an offset (KIP-74). The batch header gives
+the bytes per offset there. Pieces start at batch boundaries, so no batch is decoded twice.
 
 Thread rule: one thread at a time, that of the Client.
 """

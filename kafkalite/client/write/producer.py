@@ -6,17 +6,9 @@
     retriable error, lost connection     the batches wait again, in sequence order, and are sent after a pause
     MESSAGE_TOO_LARGE                    the batch is split in two halves, which wait again
 
-With acks=all the producer is idempotent (KIP-98): each batch carries producer id and sequence. A batch that is sent
-twice is stored once, and the order is kept after failures. Without idempotence, a batch may be stored twice after a
-connection failure, or out of order if several requests are in flight.
+With acks=all the producer is idempotent by default (KIP-98): each batch carries a producer id and a sequence number.
 
-After a failure, the producer collects all responses of that leader before it sends the remaining batches again.
-
-With a `transactional_id`, every batch is part of a transaction (`kafkalite.client.write.transactions`):
-
-    with producer.transaction():
-        producer.send("out", 0, records)
-        producer.send_offsets_to_transaction(reader.positions, reader.group_metadata)
+With a `transactional_id`, every batch is part of a transaction (`kafkalite.client.write.transactions`).
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -127,7 +119,7 @@ class Producer:
 
     `acks`              -1 all (written to disk first, if the broker is configured so), 1 leader, 0 none
     `codec`, `level`    compression of whole batches
-    `idempotent`        default: True with acks=all
+    `idempotent`        default: True with acks=all; False: retries may store a batch twice or out of order
     `batch_size`        maximum bytes of records in a batch before compression
     `in_flight_max`     requests per leader without a response
     `delivery_timeout_s`   time for a batch including retries, after which DeliveryFailed is raised
@@ -319,6 +311,10 @@ class Producer:
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Producer]:
         """Run a `with` block as a transaction: commit at its end, or abort after an exception and raise the exception.
+
+            with producer.transaction():
+                producer.send("out", 0, records)
+                producer.send_offsets_to_transaction(reader.positions, reader.group_metadata)
 
         Raises TransactionAborted if the commit failed and the transaction was aborted. Raises ProducerFenced if a newer
         producer uses this transactional id.

@@ -9,14 +9,12 @@
 
 There are three kinds of errors:
 
-    retriable    the request is repeated, for example while the coordinator moves, loads, or completes the previous
-                 transaction
-    abortable    TransactionAborted is raised; the caller has to abort the transaction and can begin the next
-    fatal        the producer is finished: a newer producer uses the transactional id (ProducerFenced), or the broker
-                 has expired the id
+    retriable    the request is repeated, for example while the coordinator moves or loads
+    abortable    TransactionAborted is raised; the caller aborts the transaction and can begin the next
+    fatal        the error is raised by every later call, for example ProducerFenced
 
-The protocol has two versions. In version 1, the producer adds each partition and group at the coordinator. In version 2
-(KIP-890), the brokers add them, and each transaction ends with a new epoch.
+In version 1 of the protocol, the producer adds each partition and group at the coordinator. In version 2 (KIP-890), the
+brokers add them, and each transaction ends with a new epoch.
 
 Thread rule: one thread at a time, that of the Client.
 """
