@@ -1,6 +1,6 @@
-"""Continue a search with records as they arrive, from exactly the offsets where the search ended.
+"""Continue a search with records as they arrive, from the end offsets of the search.
 
-Topics and partitions that were created since then are read from their beginning.
+Topics and partitions that were created after the search are read from their beginning.
 
 Thread rule: one thread at a time.
 """

@@ -1,5 +1,4 @@
-"""Create searches for records that contain an id: `search` for a single search, Inquiry for arguments to use
-repeatedly.
+"""Create searches for records that contain an id: `search` for one search, Inquiry for several with the same arguments.
 
 Thread rule: an Inquiry is immutable; a search that it starts belongs to one thread.
 """

@@ -3,9 +3,7 @@
     orders-3-1842 ──▶ retry.billing.orders.10s-3-77   copy for a retry: attempt 1, ValueError
                   └─▶ dlq.billing.orders-3-12         copy as a dead letter
 
-A letter is a record in a retry or dead-letter topic. Its headers name its original, in any of the formats that
-`kafkalite.failures.headers` reads. A letter may lack its original's value, and
-with it the id that is searched for. So a second search finds the letters whose headers name an original that was found.
+A letter is a record in a retry or dead-letter topic. Its headers name its original (`kafkalite.failures.headers`).
 
 Thread rule: functions are pure except `letters_of` and `origins_of`, which belong to the Client's thread.
 """
@@ -123,6 +121,8 @@ def letters_of(
     remark: Callable[[str], object] | None = None,
 ) -> list[Hit]:
     """Return the letters whose headers name one of these records as their original.
+
+    A search for an id can miss letters, because a letter may lack its original's value.
 
     The search covers topics with names of retry and dead-letter topics, and dead-letter topics that policies choose.
     Calls `remark` with a sentence if not all letters could be examined.

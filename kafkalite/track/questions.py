@@ -1,4 +1,4 @@
-"""Match records against a question: the text to find, and the places in a record where to look for it.
+"""Match records against a question: the text to find, and the places in a record to search.
 
     header:correlation-id   the value of a header with that name; header:* for any header
     key                     the key
@@ -11,17 +11,11 @@
 The text is compared in one of four ways:
 
     is         header, key, json, avro: the whole content equals the text
-               header, key: the content may also be a UUID in 16 bytes, or a number in 4 or 8 bytes
-               value: the text occurs as a word, not adjacent to a letter, digit or underscore
-    begins     the content of the place begins with the text
-    contains   the content of the place contains the text
-    regex      an RE2 expression matches within the content of the place
-
-With `begins` and `contains`, an Avro number matches only as a whole. The 4 or 8 bytes of a number are big-endian, as
-Kafka's serializers write them.
-
-Most questions have needles: byte strings of which every matching record contains at least one. So the reader decodes
-few records.
+               header, key: the content may also be a UUID in 16 bytes, or a big-endian number in 4 or 8 bytes
+               value: the text occurs as a word, with no letter, digit or underscore next to it
+    begins     the content begins with the text
+    contains   the content contains the text
+    regex      an RE2 expression matches within the content
 
 Thread rule: questions are immutable; a Matcher belongs to one thread at a time.
 """
@@ -174,10 +168,9 @@ class Question:
         self.number = number if how is How.IS and fits else None
 
     def rows(self) -> list[tuple[bytes, int, int]] | None:
-        """Return the needles: byte strings of which a matching record contains one.
+        """Return the needles: byte strings of which a matching record contains one. None if there are no needles.
 
-        None if every record must be decoded.
-
+        The reader decodes only records that contain a needle; without needles, it decodes every record.
         JSON escapes of the text and the varint of an Avro number are needles too. A negated question, or a question
         with a regular expression, has no needles.
         """
@@ -381,7 +374,8 @@ class Matcher:
     def _is_avro(self, leaf: object, raw: bytes) -> bool:
         """Return whether an Avro value matches.
 
-        An enum or bytes value never matches: the record does not contain its text.
+        An enum or bytes value never matches: the record does not contain its text. With `begins` and `contains`, a
+        number never matches.
         """
         question = self._question
         if isinstance(leaf, int) and not isinstance(leaf, bool):

@@ -5,8 +5,7 @@
     hits       go through a queue to the thread that iterates over the search
     reach      the counts of each slice: records seen, markers, gaps, damage
 
-The end offsets are fixed before anything is read. So the search of a topic ends even if the topic is being written.
-`kafkalite.track.following` can continue exactly at the end offsets.
+The end offsets are fixed before anything is read. So a search ends even if producers still write to its topics.
 
 Thread rule: a Search belongs to one thread; any thread may call `cancel`.
 """

@@ -5,14 +5,12 @@ copies of records in retry and dead-letter topics.
 
     processed                                 the group's offset is after the record, and the group has a ledger
     read                                      the same without a ledger: the record was read, and may have failed
-    waiting                                   the group has not reached the record; at most `lag` records precede it
-    waits for GROUP                           the policy lets GROUP handle the record first, and GROUP has not done so
+    waiting                                   the group has not reached the record
+    waits for GROUP                           by its policy, the group waits until GROUP has handled the record
     trying                                    the record is being processed
     retrying, parked, redriven                a copy of the record is in a retry topic
     dead, unreadable, skipped, ignored, lost  the group has given up the record
     redriven, then processed                  the record was a dead letter, was sent back, and then was processed
-
-Committed offsets are read before the ledger. Otherwise a record that fails in between could be reported as processed.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -77,7 +75,11 @@ class Verdict(NamedTuple):
 
 
 class Groups:
-    """The consumer groups that read some topics, and their offsets. `remarks` are sentences about failed requests."""
+    """The consumer groups that read some topics, and their offsets. `remarks` are sentences about failed requests.
+
+    Committed offsets are read before the ledgers. Otherwise a record that fails in between could be reported as
+    processed.
+    """
 
     def __init__(self, client: Client, topics: Iterable[str]) -> None:
         wanted = set(topics)
