@@ -4,11 +4,10 @@
     1    failed on the way                       130  interrupted
 
 Each command is a module of this package with `add_arguments(parser)` and `run(arguments)`. Only the requested module is
-imported, because `kafkalite start` has to be quick. The parser is argparse for the same reason: the alternatives take
-three times as long to load.
+imported, because `kafkalite start` has to be quick.
 
-A command's results go to stdout, everything else to stderr. If the reader of stdout exits (`| head`), the command ends
-silently. Commands write only through `kafkalite.cli.output`, which escapes characters that a terminal would interpret.
+Results go to stdout, everything else to stderr. Commands write only through `kafkalite.cli.output`, which escapes
+characters that a terminal would interpret.
 """
 
 from __future__ import annotations
@@ -93,6 +92,8 @@ class UsageError(CommandError):
 class Parser(argparse.ArgumentParser):
     """An argument parser that reports an error in one sentence, without the usage text.
 
+    argparse is used because it loads three times as fast as the alternatives.
+
     Only `--help` looks up the terminal's width. argparse looks it up for each argument that is added, with a module
     that imports two compressors.
     """
@@ -127,7 +128,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def reported(command: Callable[[], int]) -> int:
-    """Run the command and return its exit status. Report a failure on stderr in one sentence."""
+    """Run the command and return its exit status. Report a failure on stderr in one sentence.
+
+    If the reader of stdout has exited (`| head`), nothing is reported.
+    """
     try:
         status = command()
         sys.stdout.flush()

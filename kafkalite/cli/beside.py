@@ -4,8 +4,7 @@
     the child exits ─▶ restart after a pause, a limited number of times
     broker stops, or is killed ─▶ the pipe on the child's standard input closes ─▶ the child exits
 
-Such a command is a companion of the broker (`kafkalite.broker.Companion`): it starts and stops with the broker. A
-broker without --console and --load does not import this module.
+Such a command is a companion of the broker (`kafkalite.broker.Companion`): it starts and stops with the broker.
 
 Thread rule: `start` creates one thread, which waits for the child.
 """

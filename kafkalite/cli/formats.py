@@ -5,10 +5,8 @@ Format strings are kcat's:
     %s value    %S its size    %k key    %K its size    %o offset    %T timestamp in ms    %h headers, k=v,k=v
     %t topic    %p partition   %% a percent sign        \\n \\t \\r \\0 \\\\ \\xHH
 
-In a format string, a null is written as `null_text`, and its size as -1. A decoded value (--avro) is JSON text.
-
-In JSON lines, each record is an object. A key or value that is not UTF-8 is in the field `key_base64` or
-`value_base64`, and the field `key` or `value` is null. A decoded value (--avro) is an object, too.
+In JSON lines, each record is an object. With --avro, a decoded value is JSON text in a format string, and a JSON value
+in JSON lines.
 """
 
 from __future__ import annotations
@@ -46,6 +44,7 @@ class Format:
     def __init__(self, text: str, null_text: str = "", *, terminal: bool = False) -> None:
         """Parse a format string. UsageError if it is invalid.
 
+        A null is written as `null_text`, and its size as -1.
         If `terminal`, keys, values and headers are escaped. Line ends and tabs in values stay.
         """
         self._terminal = terminal
@@ -149,6 +148,7 @@ def header_as_json(name: str, value: bytes | None) -> dict[str, object]:
 
 
 def put_text(row: dict[str, object], name: str, value: bytes | None) -> None:
+    """Set the field `name` to the text of a key or value. If it is not UTF-8, `name` is null and NAME_base64 is set."""
     try:
         row[name] = None if value is None else value.decode()
     except UnicodeDecodeError:

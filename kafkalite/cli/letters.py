@@ -13,8 +13,8 @@ kafkalite letters check --policy billing.toml
 
 A dead letter is a record that a group has given up on, stored with the reason. `redrive` sends dead letters to the
 group's retry topic to be processed again, so no other group sees the records twice. A dead letter of another system
-goes to the topic that its headers name. Without --yes, `redrive` only counts dead letters. If it is killed and run
-again, it still sends each one once.
+goes to the topic that its headers name. Without --yes, `redrive` only counts dead letters. If `redrive` is killed
+and run again, it still sends each dead letter once.
 """
 
 from __future__ import annotations

@@ -7,9 +7,8 @@
     write_value, write_data        contents of records: unchanged to a file or pipe, escaped on a terminal
     Guard                          wraps the streams, for other writers: tracebacks, warnings, libraries
 
-Clients choose group ids, client ids, principals, keys and error texts. These texts may contain control characters (ESC,
-BEL, C1) or characters that change the direction of a line. Such characters are escaped before they reach a terminal, in
-JSON as \\u. Only values keep line ends, tabs, Unicode spaces and zero-width joiners.
+Clients choose group ids, client ids, principals, keys and error texts. These may contain control characters (ESC, BEL,
+C1) or change the direction of a line. Such characters are escaped before they reach a terminal.
 
 No other module prints or writes to a standard stream; `tests/unit/cli/test_output.py` checks this.
 """

@@ -9,7 +9,7 @@
 
 Each topic is a table with the columns key, value, topic, partition, offset, timestamp, timestampType and headers. It
 contains the records that exist when the command begins, without those of aborted transactions. Put names that contain a
-dash in double quotes. OFFSET is a word of SQL: write t.offset or "offset".
+dash in double quotes. OFFSET is a keyword of SQL: write t.offset or "offset".
 
 Keys and values are UTF-8 text, or bytes with --key or --value. With --avro, values are decoded with the latest schema
 of TOPIC-value. A record that does not match ends the command with an error that names it.

@@ -4,9 +4,7 @@
     serving               READY=1, then WATCHDOG=1 four times in WatchdogSec, if all event loops have made a turn
     SIGHUP                RELOADING=1 with the time, then READY=1 after reloading
 
-systemd kills a starting broker only if it makes no progress, so a recovery can take any time. systemd restarts a broker
-whose event loop is blocked. Without NOTIFY_SOCKET this module is not imported. Send errors are ignored, as in
-sd_notify.
+So systemd kills a starting broker only if it makes no progress, and restarts a broker whose event loop is blocked.
 
 Thread rule: the public methods belong to the main thread. One more thread, "kafkalite-notify", sends the periodic
 messages and changes no state of the server.
@@ -89,6 +87,7 @@ class ServiceManager:
         self._wake.set()
 
     def _tell(self, *lines: str) -> None:
+        """Send a notification. Errors are ignored, as in sd_notify."""
         text = "\n".join(" ".join(line.split("\n")) for line in lines)
         with contextlib.suppress(OSError):
             self._socket.sendto(text.encode(), self._address)

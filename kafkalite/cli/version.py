@@ -3,9 +3,8 @@
 kafkalite version
 kafkalite version --json
 
-There is no release on a package index. Another distribution may also install a package named kafkalite; the one that
-was installed last has overwritten files of the other. The command then names the other distribution on stderr, with
-exit status 1.
+There is no release on a package index. If another distribution also installs a package named kafkalite, the last one
+installed overwrites files of the other. The command then names the other distribution on stderr, with exit status 1.
 """
 
 from __future__ import annotations
