@@ -4,8 +4,7 @@
     encode_avro(df, url, subject, schema)          all columns of df, then the messages
 
 The driver fetches the reader's schema and sends it to the executors as text. So all executors use the same schema until
-the query restarts. A writer's schema is fetched when its id first occurs. A Python worker keeps its decoders between
-tasks.
+the query restarts.
 
 Spark has fewer types than Avro. Nanoseconds are truncated to microseconds, times of day become integers, and bytes of a
 fixed size become binary.
@@ -160,7 +159,7 @@ class _Known:
 
 
 def decoder_of(registry_url: str, schema: str) -> AvroDecoder:
-    """Return this worker's decoder, which is created with the first batch."""
+    """Return this worker's decoder. It is created with the first batch and kept between tasks."""
     key = (registry_url, schema)
     found = _decoders.get(key)
     if found is None:

@@ -3,11 +3,8 @@
     SourceOptions.parse    options of a batch query
     StreamOptions.parse    options of a streaming query
 
-Both accept names in any case, and return frozen values. An invalid option raises OptionError, whose message is one
-sentence.
-
-An option that Spark's connector refuses is an error here, too. An option that the connector accepts, but that has no
-effect here, is logged. An unknown name is an error that suggests the closest known name.
+Both accept names in any case, and return frozen values. Options that Spark's connector accepts, but that have no effect
+here, are logged. Any other invalid or unknown option raises OptionError, whose message is one sentence.
 
 This module needs neither Spark nor a broker.
 

@@ -7,11 +7,8 @@
     join_streams      rows of two streams whose times are close to each other
     start             a query; it is started again if Spark did not wait long enough for its Python worker
 
-`start` returns a query, with_store a function for foreachBatch, and the others a DataFrame. State, watermarks and
-restarts are Spark's. Durations are as Spark writes them, "10 seconds" or "5 minutes".
-
-Two arguments bound Spark's memory and are therefore required: how late rows may arrive, and how far apart the rows of
-two streams may be.
+Spark handles state, watermarks and restarts. Durations are as Spark writes them, "10 seconds" or "5 minutes". `late`
+and `after` are required, because they bound Spark's memory.
 
 Thread rule: the functions share no state; the result of with_store belongs to one query.
 """

@@ -5,8 +5,8 @@
     files(path), read(spark, path), dataset(path)    the loaded data, by the manifests
     compact(path)               replace many small files by few large files
 
-One rename publishes the files and the offsets (kafkalite.load.manifest). So if a load is killed at any moment, the next
-load continues after the last change. `python -m kafkalite.spark.load` is the command `kafkalite load`.
+One rename publishes the files and the offsets (kafkalite.load.manifest). If a load is killed, the next load continues
+after the last change.
 
 Thread rule: loads, streams and compactions of one directory take turns, also in different processes.
 """

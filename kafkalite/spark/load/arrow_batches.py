@@ -1,10 +1,10 @@
 """Limit Spark's Arrow batches by rows during a load, because the limit by bytes costs much CPU time.
 
-With spark.sql.execution.arrow.maxBytesPerBatch (64 MiB by default), Spark's writer measures the whole batch after each
-row. That takes half the CPU time of a load. At the setting's maximum, Spark does not measure (BatchedPythonArrowInput
-of Spark 4). So a load sets the maximum, and limits the rows (maxRecordsPerBatch) by the size of its records.
+    spark.sql.execution.arrow.maxBytesPerBatch    set to its maximum, at which Spark does not measure batches
+    spark.sql.execution.arrow.maxRecordsPerBatch  set by the size of the load's records
 
-If this size is unknown, or if the user has set either setting, Spark's own limits apply.
+With a lower maxBytesPerBatch, Spark's writer measures the whole batch after each row. That takes half the CPU time of a
+load.
 
 Thread rule: one thread at a time.
 """
@@ -52,7 +52,8 @@ def rows_for(record_size: float) -> int:
 def bounded_by_rows(spark: SparkSession, record_size: float | None) -> Iterator[None]:
     """Limit the Arrow batches of this session's queries by rows, in a `with` block.
 
-    `record_size` is the mean size in bytes; None if unknown.
+    `record_size` is the mean size in bytes; None if unknown. Spark's own limits apply if it is unknown, or if the user
+    has set either setting.
     """
     settings = spark.conf
     if record_size is None or {ROWS, BYTES} & settings.getAll.keys():

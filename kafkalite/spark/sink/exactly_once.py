@@ -1,23 +1,16 @@
 """Write batches of a streaming query to topics exactly once: tasks prepare transactions, and the driver commits them.
 
-    task      1. initializes its transactional id, which belongs to the query and the task number
+    task      1. initializes its transactional id, which belongs to the query and the task number; this ends the open
+                 transactions of all earlier attempts and drivers
               2. reads the marker of its last batch
               3. writes the rows and leaves the transaction open; if they were already written, only compares them
     driver    all tasks are done: for each task, writes its marker and commits; then Spark stores the checkpoint
               a task has failed: aborts all transactions
 
-A task's rows and its marker are in one transaction, so a repeated batch is not duplicated. The marker contains the
-batch, the number of tasks, the number of rows and a checksum (kafkalite.spark.sink.markers).
+A task's rows and its marker (kafkalite.spark.sink.markers) are in one transaction. So if an earlier attempt has
+committed, the repeated task finds its marker and writes nothing.
 
-A repeated task initializes its transactional id, which ends the open transactions of all earlier attempts and drivers.
-If an earlier attempt has committed, the task finds its marker and writes nothing. Otherwise that attempt can never
-commit.
-
-If only some tasks of a batch were committed, the repeated batch must have the same tasks with the same rows. Otherwise
-the query fails, without duplicates.
-
-A read_committed consumer sees each task's rows completely or not at all. The tasks of a batch appear one after the
-other.
+A read_committed consumer sees each task's rows completely or not at all.
 
 Thread rule: the functions share no state; a connection is used in one call only.
 """
@@ -93,7 +86,8 @@ def prepare(options: SinkOptions, task: WriteTask, batches: Iterator[Any]) -> Ta
 def tasks_before(options: SinkOptions, task: WriteTask, found: Mapping[int, Marker]) -> int | None:
     """Return the batch's number of tasks if part of the batch was committed before, else None.
 
-    The driver compares this number before anything is committed; the tasks compare rows and checksum.
+    The repeated batch must then have the same tasks with the same rows, or the query fails. The driver compares this
+    number before anything is committed; the tasks compare rows and checksum.
 
     Raises SinkError if the markers are newer than the batch, or missing.
     """
@@ -151,7 +145,10 @@ def write_prepared(
 
 
 def commit(options: SinkOptions, outcomes: Sequence[TaskOutcome]) -> None:
-    """Commit all tasks of a batch. Raises SinkError; then the caller must abort the tasks that are not committed."""
+    """Commit the tasks of a batch one after another.
+
+    Raises SinkError; then the caller must abort the tasks that are not committed.
+    """
     first = outcomes[0].task
     batch = first.batch
     assert batch is not None, "batches of streams have numbers"

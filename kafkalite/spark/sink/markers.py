@@ -11,13 +11,10 @@
     producer   producer id, epoch, whether transaction protocol version 2 is used; null for a batch without rows
 
 Exactly-once writes (kafkalite.spark.sink.exactly_once) depend on these markers. A task's rows and its marker are
-written in one transaction, so both exist or neither does.
+written in one transaction.
 
-The driver writes the markers after all tasks have ended. So a marker in an open transaction shows that the driver died
-before it could commit.
-
-Markers are not stored as the offsets of a group, because these expire when a query is stopped for a week. This is
-version 1 of the format; readers ignore unknown fields.
+Markers are not stored as the offsets of a group, because these expire when a query is stopped for a week. Readers
+ignore unknown fields.
 
 Thread rule: one thread at a time, that of the Client. Each thread keeps the markers that it has read.
 """
@@ -129,7 +126,9 @@ class Markers:
     def load(self, timeout_s: float) -> dict[int, Marker]:
         """Return the last marker of each task. All transactions that have written markers so far are included.
 
-        Tasks call this method: it aborts what a dead driver left open, and waits for the end of each transaction.
+        Tasks call this method. A marker in an open transaction shows that the driver died before its commit: the method
+        aborts the transaction. It waits for the end of each transaction.
+
         Raises RangeUnavailable if that takes longer than `timeout_s`.
         """
         known = self._known(self._client.topic(self.topic).topic_id)

@@ -1,10 +1,7 @@
 """Parse and check the write options of `format("kafkalite")`, which have the names of Spark's own Kafka connector.
 
 `SinkOptions.parse` accepts option names and column names in any case, and returns frozen values. An invalid option
-raises OptionError, whose message is one sentence.
-
-Options without effect are logged. For example, a producer's batching settings such as linger.ms do not apply, because
-rows arrive as columns.
+raises OptionError, whose message is one sentence. Options without effect are logged.
 
 This module needs neither Spark nor a broker.
 

@@ -2,8 +2,8 @@
 
     Arrow batches ─▶ ColumnWriter ─▶ acknowledged, or SinkError in one sentence
 
-Spark repeats a failed task. It also repeats a stream's batch whose end was not stored in the checkpoint. The rows are
-then written again. Within one attempt the producer is idempotent, so a lost response causes no duplicates.
+If Spark repeats a task or a batch, its rows are written again. Within one attempt the producer is idempotent, so a lost
+response causes no duplicates.
 
 One record batch and at most five requests per broker are in memory.
 

@@ -1,13 +1,10 @@
-"""Implement the readers of `format("kafkalite")`, with the columns of Spark's own Kafka connector.
+"""Implement the batch reader of `format("kafkalite")`, with the columns of Spark's own Kafka connector.
 
     planner process      KafkaliteReader.partitions ─▶ one InputPartition per piece
-    process of a stream  KafkaliteStreamReader.latestOffset, partitions: one object while the query runs
     worker processes     read ─▶ pyarrow.RecordBatches
 
-The user's schema selects the columns: columns that it leaves out are not decoded. The query itself cannot select them,
-because Spark passes only filters to a Python source (PythonScanBuilder).
-
-PySpark finds the source through the package `pyspark_kafkalite`. Writers are in `kafkalite.spark.sink.writers`.
+Columns that the user's schema leaves out are not decoded. The query itself cannot select columns, because Spark passes
+only filters to a Python source.
 
 Thread rule: Spark creates the objects where it needs them, and each belongs to one thread. A reader is pickled from the
 planner to the workers, so it contains no connection.

@@ -3,7 +3,7 @@
     driver     subscription ─▶ partitions ─▶ starts and ends ─▶ pieces of 32 to 128 MiB, with their topic's id
 
 The first and last offset of a piece are fixed when the query is planned. So each attempt to read the piece returns the
-same records, or fails. A piece has fewer records than offsets if compaction and transactions leave gaps.
+same records, or fails.
 
 Thread rule: each thread has its own Clients, which are kept between tasks.
 """

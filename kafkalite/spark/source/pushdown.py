@@ -2,11 +2,7 @@
 
     partition IN (0, 1) AND offset >= 500 AND timestamp > '…' ─▶ narrowed ─▶ Narrowing ─▶ smaller ranges
 
-Spark still applies all filters to every row. So if this module ignores a filter, the result is the same and only takes
-longer.
-
-A filter on the timestamp moves only the start of a range: all records before the first record that is new enough are
-too old. It cannot move the end, because older records may follow a record that is too new.
+Spark still applies all filters to every row. So if this module ignores a filter, the query only takes longer.
 
 Filters are PySpark's (`pyspark.sql.datasource.EqualTo` and others). They are recognized by class name, so this module
 does not need PySpark.
@@ -116,7 +112,11 @@ def by_offset(found: Narrowing, kind: str, value: Any) -> Narrowing:
 
 
 def by_timestamp(found: Narrowing, kind: str, value: Any) -> Narrowing:
-    """Narrow by a lower bound of the records' timestamps."""
+    """Narrow by a lower bound of the records' timestamps.
+
+    All records before the first record that is new enough are too old. An upper bound narrows nothing, because older
+    records may follow a record that is too new.
+    """
     first, _ = interval(kind, value, values_of(kind, value, dt.datetime), dt.datetime)
     return found if first is None else replace(found, time_from_ms=max(found.time_from_ms, first))
 

@@ -1,7 +1,7 @@
 """Implement the streaming reader of `format("kafkalite")`, for PySpark 4.2 or newer.
 
-A group's offsets are committed when the next batch is planned, which also happens after the last batch. Spark's own
-callback `commit` is not used: it comes one batch late, and never for the last batch of a run.
+A group's offsets are committed when Spark requests the next batch. Spark requests one even after the last batch, but
+never calls `commit` for the last batch of a run.
 
 Thread rule: Spark creates the objects where it needs them, and each belongs to one thread. The planner remains in the
 query's process: it is not pickled.

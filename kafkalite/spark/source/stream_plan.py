@@ -4,8 +4,8 @@
     tasks           the ranges from start to end, in pieces of 32 to 128 MiB
     after a crash   Spark requests the same start and end again, and gets the same records
 
-A position is the offsets up to which a query has read: {"topic": {"0": 17}}, as Spark's own connector writes it. It may
-also have these entries, whose names cannot be topics:
+A position contains the offsets up to which a query has read: {"topic": {"0": 17}}, as in Spark's own connector. It may
+also have entries that Spark's connector lacks:
 
     "@ids"      {"topic": "id"}                                          detects a topic that was recreated
     "@epochs"   {"topic": {"0": [leader epoch, first offset, CRC]}}      of the batch before the offset: detects a log
@@ -13,10 +13,7 @@ also have these entries, whose names cannot be topics:
     "@from"     {"topic": {"0": 10}}                                     with failOnDataLoss=false, for a log that was
                                                                          restored or truncated: the start of this batch
 
-Checkpoints of Spark's connector have none of these entries.
-
-Before a batch begins, everything before `start` is finished. These offsets can be committed for a group, only for tools
-that watch its lag: the checkpoint alone decides what is read.
+The checkpoint alone decides what is read. A group's committed offsets only serve tools that watch its lag.
 
 Thread rule: one object per query, used by one thread.
 """
