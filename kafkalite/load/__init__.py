@@ -1,7 +1,6 @@
 """Load topics into Parquet files, and publish the files together with their offsets.
 
-Files are in folders by topic and hour. A manifest lists new files and the offsets that they reach, so each record is
-loaded exactly once.
+A manifest lists new files and the offsets that they reach, so each record is loaded exactly once.
 
     native          a load without Spark
     loading         the loop of any load: read, write files, commit

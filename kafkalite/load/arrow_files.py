@@ -1,7 +1,7 @@
 """Give pyarrow's datasets access to loaded files that pyarrow cannot read itself.
 
-There are two kinds of such files. Files in a storage other than a local disk are read through the storage. Files whose
-columns differ from the current columns of their topic are rewritten in memory.
+    files in a storage other than a local disk        are read through the storage
+    files whose columns differ from the topic's       are rewritten in memory
 
 Thread rule: pyarrow reads on its own threads; each open file belongs to one of them.
 """

@@ -1,15 +1,13 @@
 """Keep one schema for all files of a topic, as the columns of its records change.
 
-A table is the loaded data of one topic. `merged` returns the new columns of a table for new records. It also returns
-the conflicts: columns whose types in the table and in the records have no common type. Columns are matched by name, in
-any order.
+    a new column                    is added; it is null in older rows
+    a column with another type      gets the wider type, as in Avro: int ─▶ long, int and long ─▶ double,
+                                    float ─▶ double, string ─▶ bytes, decimals to more digits
+    a column with the name of an    renames the old column, whose name becomes an alias
+    old column among its aliases
 
-- A new column is added. It is null in older rows.
-- A column with another type gets the wider type, as in Avro: int ─▶ long, int and long ─▶ double, float ─▶ double,
-  string ─▶ bytes, decimals to more digits.
-- A column whose aliases include the name of an old column renames the old column. The old name becomes an alias.
-
-The same rules apply to fields inside structs, lists and maps.
+A table is the loaded data of one topic. Columns are matched by name, in any order. The same rules apply to fields
+inside structs, lists and maps.
 
 Only `of_arrow`, `arrow_type` and `fitted` need pyarrow.
 
@@ -82,9 +80,9 @@ class Conflict(NamedTuple):
 
 
 def merged(table: Columns, found: Columns) -> tuple[Columns, list[Conflict]]:
-    """Merge new columns into a table's columns. Return the merged columns and the conflicts.
+    """Merge the columns of new records into a table's columns. Return the merged columns and the conflicts.
 
-    A column in conflict keeps the table's type.
+    A conflict is a column whose types in the table and in the records have no common type. It keeps the table's type.
     """
     conflicts: list[Conflict] = []
     return _fields(table, found, "", conflicts), conflicts

@@ -3,11 +3,9 @@
     small files of an hour, in order ─▶ up to `file_size` bytes of them ─▶ one file ─▶ a change: adds it, removes them
 
 Records are copied unchanged. If the columns of a topic have changed, even its large files are rewritten with the
-current columns, so that any reader of the directory finds one schema. If an older release loaded a topic, its columns
-are first added to the manifests.
+current columns. Then any reader of the directory finds one schema.
 
-Readers of manifests see either the old files or the new file. Old files are deleted `grace_s` seconds after the change.
-Until then, a reader that lists the directory sees their records twice.
+Readers of manifests see either the old files or the new file.
 
 Thread rule: functions. They lock the directory for one group of files at a time, so a load can run in between.
 """
@@ -54,7 +52,9 @@ def compact(
     """Merge the small files of a directory of loaded data.
 
     `file_size` is the maximum size of a new file in bytes; files of less than half of it are merged. Replaced files are
-    deleted after `grace_s` seconds. LoadError if nothing was loaded, or if another writer keeps the lock too long.
+    deleted after `grace_s` seconds. Until then, a reader that lists the directory sees their records twice.
+
+    LoadError if nothing was loaded, or if another writer keeps the lock too long.
     """
     began = time.monotonic()
     target = Target(path)
@@ -79,7 +79,7 @@ def file_columns_of(state: LoadState, topic: str) -> Columns:
 
 
 def publish_schemas(target: Target) -> None:
-    """Add the columns of topics that have none in the manifests, in one commit."""
+    """Add the columns of topics that an older release loaded without columns, in one commit."""
     state = target.refresh()
     if not {file.topic for file in state.files.values()} - state.schemas.keys():
         return

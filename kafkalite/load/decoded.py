@@ -1,8 +1,7 @@
 """Find decoded values whose types do not fit into the columns of a topic's files.
 
-If the table cannot represent the type of a decoded value, the column becomes null, and the reason is in avro_error or
-json_error. Such a record is handled like a record whose value cannot be decoded. The module works for any format and
-engine.
+A column with such a value becomes null for this record, and the reason is in avro_error or json_error. The record is
+then handled like one whose value cannot be decoded.
 
 Thread rule: functions; any thread.
 """

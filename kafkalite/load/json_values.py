@@ -2,13 +2,11 @@
 
     value ─▶ value │ decoded struct │ json_error
 
-The columns are the same as those of the Spark engine, and are declared in Spark's syntax: 'id BIGINT, name STRING, tags
-ARRAY<STRING>'. Fields that a value lacks are null. Fields without a column are dropped. A STRING column gets the JSON
-text of a value that is not a string. NaN, Infinity and -Infinity are numbers, also in quotes.
+The columns are those of the Spark engine, declared in Spark's syntax: 'id BIGINT, name STRING, tags ARRAY<STRING>'.
+Fields that a value lacks are null. Fields without a column are dropped.
 
-pyarrow parses a batch as a whole. If it fails because of a bad value, it parses the batch in runs of RUN_COUNT values.
-Python parses the values of a run that fails, one by one. It also parses columns with types that pyarrow does not
-support.
+pyarrow parses the values of a batch together. Python parses the values that pyarrow rejects or does not support, one by
+one.
 
 Thread rule: one thread at a time.
 """
@@ -119,7 +117,8 @@ class JsonDecoder:
     def decode(self, values: Any) -> tuple[Any, Any]:
         """Decode a binary array. Return an array of structs, and an array of the reasons of failed values.
 
-        The struct of a null and of a failed value is null.
+        The struct of a null and of a failed value is null. If pyarrow rejects the array, it is decoded in runs of
+        RUN_COUNT values. Python decodes the values of a run that pyarrow rejects.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -226,7 +225,11 @@ def value_of(value: Any, kind: ColumnType) -> Any:
 
 
 def scalar_of(value: Any, kind: str) -> Any:
-    """Convert a JSON value to a scalar type. ValueError if it does not fit."""
+    """Convert a JSON value to a scalar type. ValueError if it does not fit.
+
+    A value that is not a string becomes its JSON text in a string column. NaN, Infinity and -Infinity are numbers, also
+    in quotes.
+    """
     if kind == "string":
         return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     if isinstance(value, bool):

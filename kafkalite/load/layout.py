@@ -6,8 +6,7 @@
 
 A topic keeps the layout of its first load, so that readers find the same folders and columns everywhere.
 
-Values in paths follow Hive's rules. Null and the empty text become __HIVE_DEFAULT_PARTITION__. Characters with a
-meaning in paths are percent-encoded.
+Values in paths follow Hive's rules.
 
 Thread rule: functions and immutable values; any thread.
 """
@@ -39,7 +38,7 @@ HOUR_MIN: Final = -17_259_888  # 0001-01-02
 HOUR_MAX: Final = 70_389_504  # 9999-12-31 begins
 NO_HOUR: Final = -(2**63)
 NO_PLACE: Final = "__HIVE_DEFAULT_PARTITION__"
-"""Hive's name for a missing value."""
+"""Hive's name for null and the empty text."""
 PLACES_MAX: Final = 1_000
 """Values of a column in one commit."""
 FOLDER_SIZE_MAX: Final = 255

@@ -6,8 +6,8 @@
     4. send      sends all letters (dead letters) of this folder in one transaction
     5. remove    removes the files of the folder
 
-Read-committed consumers see each letter once. If a load ends before the letters were sent, the next load finds their
-files, and checks whether they were sent: all or none.
+Read-committed consumers see each letter once. If a load ends before step 5, the next load finds the files, and sends
+the letters unless they were sent.
 
 Thread rule: one thread at a time, the thread of the Client, with the lock of the directory.
 """

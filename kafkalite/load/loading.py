@@ -5,8 +5,7 @@
     commit        publishes files, positions and dead letters together; then the next round begins
 
 An engine is a function that writes the records of one round into files, and returns the rows of
-`kafkalite.load.parquet.write`. There is a Spark engine and a native engine. An engine publishes nothing. After a crash,
-the next writer removes its unpublished files.
+`kafkalite.load.parquet.write`. There is a Spark engine and a native engine. An engine publishes nothing.
 
 Thread rule: one thread at a time, the thread of the plan's Client.
 """

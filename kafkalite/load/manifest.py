@@ -9,14 +9,10 @@
       topic=clicks/date=2026-11-21/hour=19/part-00000007-....parquet
 
 A commit writes pending-ID.json, moves the files to their folders, and renames pending-ID.json to the next number.
-Readers of manifests see either the whole change or nothing. Spark, pyarrow and Hive ignore names that begin with "_",
-so they see only data files.
+Readers of manifests see either the whole change or nothing. Spark, pyarrow and Hive see only data files, because they
+ignore names that begin with "_".
 
-After a crash, the next writer renames the pending file, undoes its change, and empties _staging. In HDFS, the old
-writer may still run; its commit then fails, because its pending file is gone or the number is already used.
-
-`kafkalite.load.storage` describes the file systems that a target can use. Object stores have no rename, so they are not
-supported.
+After a crash, the next writer undoes the pending change, and empties _staging.
 
 Thread rule: one thread at a time per object. A lock serializes the writers in all processes.
 """
@@ -371,7 +367,7 @@ class Target:
     def _take(self, name: str) -> str | None:
         """Rename another writer's pending file, so that it can no longer publish its change.
 
-        Return the new name; None if the other writer has renamed the file first.
+        In HDFS, that writer may still run. Return the new name; None if the other writer has renamed the file first.
         """
         mine = f"{PENDING}-{uuid.uuid4().hex}.json"
         try:

@@ -6,10 +6,9 @@
     4. collect   rows in buffers of at most 64 MiB, which become row groups of a file
     5. return    a row for each file: its entry in a manifest
 
-The size of files is limited. As in Hive, a column in the path of a file (kafkalite.load.layout) is not in the file.
+As in Hive, a column in the path of a file (kafkalite.load.layout) is not in the file.
 
-If Spark repeats a task, it writes its files again under other names. Only the files of the attempt that the driver
-accepts are published.
+If Spark repeats a task, the task writes its files again under other names. Only the files of one attempt are published.
 
 Thread rule: functions; a FileSet belongs to one task.
 """

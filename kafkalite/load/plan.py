@@ -4,8 +4,8 @@
     starts   the positions in the manifests, corrected where records no longer exist
     round    up to `commit_size` bytes between starts and ends: a LoadRound for an engine
 
-Some records may no longer exist, because of retention or because the topic was recreated. With on_data_loss="fail", the
-load then fails. With "skip", it continues at existing records, and its summary reports the loss.
+Records may no longer exist, because of retention or because the topic was recreated. With on_data_loss="fail", the load
+then fails. With "skip", it continues at existing records and reports the loss.
 
 Thread rule: one thread at a time.
 """

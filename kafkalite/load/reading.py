@@ -2,9 +2,9 @@
 
     manifests ─▶ files, columns ─▶ pyarrow.dataset
 
-An older file may lack columns, or have columns of a narrower type. Missing columns are read as null, and types are
-widened. pyarrow itself cannot follow a rename, or a change from int64 to double. Such a file is rewritten in memory
-each time it is opened. `kafkalite.load.compaction` rewrites it permanently.
+Columns that an older file lacks are read as null, and narrower types are widened. pyarrow itself cannot follow a
+rename, or a change from int64 to double. A file with such a column is rewritten in memory each time it is opened, until
+`kafkalite.load.compaction` rewrites it.
 
 Needs pyarrow, but neither Spark nor a broker.
 

@@ -1,11 +1,11 @@
-"""Define the interface to the storage of loaded files. It requires an atomic rename, which publishes changes.
+"""Define the interface to the storage of loaded files.
 
     local_disk.LocalDisk    a local directory, or one on NFS 4 and similar file systems: rename and flock
     webhdfs.WebHdfs         a directory of HDFS
     places.storage_of       selects one of them for a path
 
-Names are relative to the target directory, with "/" between folders. `place` returns the full path or URL of a file,
-which all methods accept as a name, too.
+An atomic rename publishes changes; object stores have none. Names are relative to the target directory, with "/"
+between folders. `place` returns the full path or URL of a file, which all methods accept as a name, too.
 
 Thread rule: an object belongs to one thread at a time. It can be pickled.
 """

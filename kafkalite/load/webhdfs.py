@@ -1,12 +1,9 @@
 """Store loaded files in HDFS through WebHDFS: `webhdfs://namenode:9870/path`, or `swebhdfs://` for TLS.
 
-Rename: HDFS renames a file atomically, and refuses if the new name exists. An acknowledged rename is in the NameNode's
-journal.
+HDFS renames a file atomically, and refuses if the new name exists.
 
-Lock: a writer creates a lock file and touches it regularly. If the file is untouched for LEASE_S, another writer may
-replace it. The old writer may still run, but can no longer publish its change (kafkalite.load.manifest).
-
-Retries: requests that fail because the NameNode restarts or is in safe mode are retried for WAIT_S.
+A writer creates a lock file and touches it regularly. If it stops, another writer may replace the lock file. The old
+writer may still run, but can no longer publish its change (kafkalite.load.manifest).
 
 The package `hdfs` implements the protocol, without Java or libhdfs.
 
@@ -40,8 +37,9 @@ PORTS: Final = {"webhdfs": 9870, "swebhdfs": 9871}
 TIMEOUT_S: Final = 30.0
 """How long a request may be idle."""
 WAIT_S: Final = 60.0
-"""How long a NameNode may be away or in safe mode."""
+"""How long requests are retried while the NameNode is away or in safe mode."""
 LEASE_S: Final = 60.0
+"""After this time without a touch, another writer may replace the lock file."""
 TOUCH_S: Final = 15.0
 POLL_S: Final = 0.2
 READ_SIZE: Final = 1024 * 1024
@@ -251,7 +249,7 @@ class WebHdfs:
         return set()
 
     def sync(self, folders: Iterable[str]) -> None:
-        """Do nothing, because new names are already in the NameNode's journal."""
+        """Do nothing: an acknowledged rename is already in the NameNode's journal."""
 
     def remove(self, name: str) -> None:
         self._asked(lambda: self.client.delete(self._full(name)), name)
