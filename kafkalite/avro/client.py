@@ -2,13 +2,8 @@
 
     schema(7) ─▶ cached? ─▶ GET /schemas/ids/7 ─▶ parsed with its references ─▶ cached
 
-Works with `kafkalite registry` and with Confluent's registry. Uses only the standard library.
-
-Caching: an id always means the same schema, so schemas do not expire. The cache is cleared when it has
-`cache_count_max` schemas. Unknown ids are refused for `unknown_age_s` without a request, because a batch of invalid
-messages may contain many of them.
-
-Failures: after a lost connection or a 5xx response, the request is sent again, to the next URL.
+Works with `kafkalite registry` and with Confluent's registry. Uses only the standard library. Cached schemas do not
+expire, because an id always means the same schema.
 
 Credentials and trusted CAs have the same settings as in Java's clients:
 
@@ -85,8 +80,9 @@ class RegistryClient:
     `settings`          credentials and TLS settings (see the module); other keys are ignored
     `timeout_s`         the time limit for one complete response
     `retry_timeout_s`   how long a request is retried
-    `cache_count_max`   the maximum number of cached schemas
-    `unknown_age_s`     how long an unknown id is refused without a request
+    `cache_count_max`   the maximum number of cached schemas; at this number, the cache is cleared
+    `unknown_age_s`     how long an unknown id is refused without a request, because a batch of invalid messages may
+                        contain many of them
     """
 
     def __init__(
@@ -213,9 +209,10 @@ class RegistryClient:
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def request(self, method: str, path: str, body: object = None) -> Any:
-        """Send a request and return the JSON of the response. Lost connections and 5xx responses are retried.
+        """Send a request and return the JSON of the response.
 
-        RegistryRefused for an error response, RegistryUnreachable without a response.
+        After a lost connection or a 5xx response, it is sent again, to the next URL. RegistryRefused for an error
+        response, RegistryUnreachable without a response.
         """
         with self._lock:
             deadline = time.monotonic() + self._retry_timeout_s

@@ -1,15 +1,11 @@
 """Check whether data written with one Avro schema can be read with another.
 
     problems(reader, writer) ─▶ [], or the reasons, each with its kind and its path in the reader's schema
+    check(level, new, old)   ─▶ [], or a registry's messages for a compatibility level
 
-The rules are those of schema resolution in the Avro specification. As in Java's `SchemaCompatibility`, two named types
-match if their names without namespaces are equal, or if the reader has the writer's name as an alias. Registry clients
-display problems, so their kinds, paths ("/fields/2/type") and texts are Java's, too.
-
-A recursive schema can lead to a pair of types that is already being compared. The inner comparison then assumes that
-the pair is compatible; the outer comparison finds the problems.
-
-`check` applies a registry's compatibility level and returns the registry's messages.
+The rules are those of schema resolution in the Avro specification, with the matching of names of Java's
+`SchemaCompatibility`. Registry clients display problems, so their kinds, paths ("/fields/2/type") and texts are also
+Java's.
 
 Pure: no I/O, no state.
 """
@@ -126,7 +122,11 @@ def check(level: str, new: Schema, old: Sequence[tuple[int, Schema]]) -> list[st
 
 
 class _Checker:
-    """One comparison of two schemas. It caches the problems of each pair of types."""
+    """One comparison of two schemas. It caches the problems of each pair of types.
+
+    In a recursive schema, a pair can be reached while it is being compared. The inner comparison then assumes that the
+    pair is compatible; the outer comparison finds the problems.
+    """
 
     def __init__(self) -> None:
         self.known: dict[tuple[int, int], list[Problem]] = {}

@@ -5,12 +5,9 @@
     binary column ─▶ ids ─▶ a program for each new id ─▶ native loop ─▶ Arrow columns, rows in their order
                      └─ no header, unknown id, bad body ─▶ null, and the reason
 
-The reader's schema is fixed when the decoder is created, so all batches have the same columns. Messages may have
-different writers' schemas. The decoder fetches a writer's schema when its id first occurs. If a message lacks a field,
-the column gets the default of the reader's schema. If it has additional fields, they are skipped.
-
-Bytes after the record are an error, unlike in most other deserializers. Without this check, invalid messages are
-sometimes decoded as records.
+All batches have the columns of the reader's schema. Messages may have different writers' schemas, which are fetched
+when their ids first occur. A field that a message lacks gets the default of the reader's schema. Additional fields are
+skipped.
 
 Needs pyarrow. Thread rule: one thread at a time.
 """
@@ -86,6 +83,9 @@ class AvroDecoder:
     `reader_schema`   the text of a schema, or a parsed schema (required if the schema has references)
     `mode`            "failfast": DecodeError for the first message that fails
                       "permissive", "dlq": failed messages become null; the result has `failed` and `reasons`
+
+    Bytes after the record are an error, unlike in most other deserializers. Without this check, invalid messages are
+    sometimes decoded as records.
     """
 
     def __init__(self, registry: RegistryClient, reader_schema: str | Schema, *, mode: str = "failfast") -> None:

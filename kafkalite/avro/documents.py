@@ -1,9 +1,5 @@
 """Decode Avro messages in a schema registry's wire format into JSON documents, for display.
 
-Each message is decoded with the schema that it was written with. An AvroDecoder for each schema id decodes to columns,
-which become documents. `kafkalite.avro.single` decodes value by value, which is slower. It is used for recursive
-schemas, for schemas with very many columns, and if pyarrow is not installed.
-
     Avro                            JSON
     record, map                     object
     array                           array
@@ -14,6 +10,10 @@ schemas, for schemas with very many columns, and if pyarrow is not installed.
                                     the stored number, if the year is not from 1 to 9999
     NaN, Infinity, -Infinity        text, because JSON has no such numbers
     other types                     as in JSON
+
+Each message is decoded with the schema that it was written with, by an AvroDecoder for each schema id. The slower
+`kafkalite.avro.single` decodes recursive schemas and schemas with very many columns. Without pyarrow, it decodes all
+schemas.
 
 Thread rule: one thread at a time.
 """

@@ -5,8 +5,6 @@
 When the encoder is created, the registry registers the schema under the subject, or looks it up there. Each message
 begins with the id of the schema.
 
-A null row is encoded as Avro's null if the schema allows null. Otherwise it becomes a null message (a tombstone).
-
 Needs pyarrow. Thread rule: one thread at a time.
 """
 
@@ -80,6 +78,9 @@ class AvroEncoder:
 
     def encode(self, values: Any) -> Any:
         """Encode an Arrow array or a record batch as an Arrow array of messages.
+
+        A null row is encoded as Avro's null if the schema allows null. Otherwise it becomes a null message (a
+        tombstone).
 
         EncodeError for the first row that does not match the schema. ArrowInvalid if the column cannot be cast to its
         types.

@@ -2,9 +2,8 @@
 
     document ─▶ bytes by the schema, or Unfit with the path that does not match ─▶ header + bytes
 
-Documents have the form that `kafkalite.avro.documents` returns; its docstring lists the JSON form of each Avro type. A
-missing field gets its default. An unknown field is an error. A union's value is encoded with the first branch that it
-matches.
+`kafkalite.avro.documents` lists the JSON form of each Avro type. A missing field gets its default. An unknown field is
+an error.
 
 Does not need pyarrow. The functions are pure, except `encoded`, which fetches the schema from the registry.
 """

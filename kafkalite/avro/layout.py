@@ -11,8 +11,7 @@
     date, time-*, timestamp-*       the Arrow type of that name; also local-timestamp-*, and decimal to 38 digits
     other logical types             as their underlying type
 
-The columns are numbered for the native decoder. UnsupportedSchema is raised for a recursive schema, which Arrow cannot
-represent, and for a schema with more than COLUMN_COUNT_MAX columns.
+The columns are numbered for the native decoder.
 
 Only `arrow_type` and the functions that build arrays need pyarrow.
 
@@ -53,7 +52,7 @@ TIMES: Final = {
 
 
 class UnsupportedSchema(ValueError):
-    """A valid Avro schema that Arrow columns cannot represent."""
+    """A valid schema that Arrow columns cannot represent: recursive, or with more than COLUMN_COUNT_MAX columns."""
 
 
 @dataclass(slots=True, eq=False)

@@ -1,13 +1,12 @@
 """Compare the logical types of a writer's and a reader's Avro schema.
 
-Avro's schema resolution ignores logical types and compares only the underlying types. It would read a writer's
-timestamp-millis as timestamp-micros, or decimal(5,2) as decimal(5,4). The values would be wrong by a constant factor.
+Avro's schema resolution ignores logical types. It would read a writer's timestamp-millis as timestamp-micros, or
+decimal(5,2) as decimal(5,4). The values would be wrong by a constant factor.
 
     the reader has a finer unit     converted: time-millis to time-micros, timestamp-millis to timestamp-nanos
     other differences               refused: a coarser unit, another scale, a date read as a timestamp
     one side has no logical type    not converted, because no difference is known
-
-A timestamp-* and a local-timestamp-* with the same unit can be read as each other, because their numbers are equal.
+    timestamp, local-timestamp      treated as the same type, because their numbers are equal
 
 Pure: no I/O, no state.
 """

@@ -2,15 +2,11 @@
 
     compile_program(writer, layout, reader) ─▶ [(op, column, operands, argument, bytes), ...] for the native decoder
 
-The program does Avro's schema resolution. Fields match by name or by the reader's aliases, and missing fields get their
-defaults. Numbers are promoted. Bytes and strings can be read as each other. Enums match by symbol, unions by branch. In
-addition to the specification, units of logical types are converted or refused (`logical.py`).
+The program does Avro's schema resolution. In addition to the specification, units of logical types are converted or
+refused (`logical.py`).
 
 Types that do not match become an op that fails when a message reaches it. So a union can be decoded as long as messages
-contain only its matching branches.
-
-An op with column -1 skips a value that the reader's schema lacks. Each named type has one shared op for skipping, so a
-skipped type may be recursive.
+contain only its matching branches. An op with column -1 skips a value that the reader's schema lacks.
 
 Pure: no I/O, no state.
 """
@@ -236,7 +232,10 @@ class _Compiler:
     # --- skip ---------------------------------------------------------------------------------------------------------
 
     def _skip(self, writer: Type) -> int:
-        """Compile the skipping of a writer's value. Return the index of the op."""
+        """Compile the skipping of a writer's value. Return the index of the op.
+
+        Each named type has one shared op for skipping, so a skipped type may be recursive.
+        """
         if id(writer) in self.skips:
             return self.skips[id(writer)]
         simple = {

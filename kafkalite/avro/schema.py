@@ -1,15 +1,8 @@
-"""Parse Avro schemas from JSON, and render them as text.
+"""Parse Avro schemas from JSON, and render them as text, by version 1.11 of the Avro specification.
 
-`parse` returns a Schema with its `root` Type, which contains the types of fields, items and branches. The attribute
-`text` is the schema in one fixed spelling.
-
-Implements version 1.11 of the Avro specification without dependencies.
-
-A registry identifies a schema by its text, so the same schema must always have the same text. The text is the same as
-that of Java's Avro library, because another registry may have written the topic of schemas. As in Java, the defaults of
-fields are not checked.
-
-A schema may use types of other schemas (references). Parse those first, and pass their types as `named`.
+A registry identifies a schema by its text, so the same schema must always have the same text. The text is that of
+Java's Avro library, because another registry may have written the topic of schemas. As in Java, the defaults of fields
+are not checked.
 
 Thread rule: immutable after parsing; may be shared between threads.
 """
@@ -106,7 +99,7 @@ class Type:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Schema:
-    """A parsed schema."""
+    """A parsed schema. `root` contains the types of fields, items and branches."""
 
     root: Type
     text: str
@@ -133,7 +126,7 @@ class Schema:
 def parse(text: str, named: Mapping[str, Type] | None = None) -> Schema:
     """Parse a schema from JSON text. SchemaError if it is invalid.
 
-    `named` has the types of referenced schemas by full name.
+    `named` has the types of referenced schemas by full name, so those schemas must be parsed first.
     """
     try:
         document = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)

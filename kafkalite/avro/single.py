@@ -1,9 +1,7 @@
 """Decode an Avro body into a JSON document, one value at a time.
 
 This decoder is used for recursive schemas, which Arrow columns cannot represent, and without pyarrow. The columnar
-decoder is much faster. Documents have the form that `kafkalite.avro.documents` describes.
-
-Nesting is limited to DEPTH_MAX levels. The number of items in arrays and maps is limited by the size of the body.
+decoder is much faster. `kafkalite.avro.documents` describes the form of documents.
 
 Pure: no I/O, no state.
 """
@@ -33,7 +31,10 @@ class BodyError(ValueError):
 
 
 def document(schema: Type, body: bytes) -> object:
-    """Decode a complete body into a JSON document. BodyError if it does not match the schema."""
+    """Decode a complete body into a JSON document. BodyError if it does not match the schema.
+
+    Nesting is limited to DEPTH_MAX levels. The number of items in arrays and maps is limited by the size of the body.
+    """
     reader = _Body(body)
     found = reader.value(schema, 0)
     if reader.position != len(body):

@@ -1,8 +1,7 @@
 """Encode the default values of an Avro schema in Avro's binary format.
 
-The decoder uses them for fields that the writer's schema lacks. The schema contains defaults as JSON (specification,
-"Complex Types"). In the default of bytes or fixed, each character is one byte, with a code point up to 255. The default
-of a union is encoded with the first branch that it matches.
+The decoder uses them for fields that the writer's schema lacks. A schema contains its defaults as JSON (specification,
+"Complex Types").
 
 Pure: no I/O, no state.
 """
@@ -22,7 +21,11 @@ DEPTH_MAX: Final = 100
 
 
 def encode_default(schema: Type, value: object, depth: int = 0) -> bytes:
-    """Encode a default value. ValueError if it does not match its type."""
+    """Encode a default value. ValueError if it does not match its type.
+
+    In the default of bytes or fixed, each character is one byte, with a code point up to 255. The default of a union is
+    encoded with the first branch that it matches.
+    """
     if depth > DEPTH_MAX:
         raise ValueError("a default is nested too deeply")
     match schema.kind:
