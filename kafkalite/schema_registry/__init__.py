@@ -12,9 +12,7 @@
 A read, such as GET /schemas/ids/7, is answered from the state. A write, such as POST /subjects/s/versions, appends
 records to the topic `_schemas`. A thread that follows the topic adds them to the state.
 
-The command `kafkalite registry` runs a registry. Several registries can share a topic. They write one after another,
-because they use the same transactional id, which fences all writers but one.
+The command `kafkalite registry` runs a registry. Several registries can share a topic (topic.py).
 
-Threads: one follows the topic, one serves all HTTP sockets, and waitress's workers run the requests. Lock order: the
-write lock or the refresh lock, then the state's lock.
+Threads: one follows the topic, one serves all HTTP sockets, and waitress's workers run the requests.
 """

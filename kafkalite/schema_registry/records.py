@@ -21,9 +21,6 @@
 Confluent's registry can use the same topic. Compaction compares the bytes of keys, so their attributes always have this
 order and no white space.
 
-The stored highest id keeps the id of a permanently deleted schema from being assigned again. Confluent's registry
-ignores this value.
-
 Pure: no I/O, no state.
 """
 
@@ -155,7 +152,10 @@ def subject_deletion(subject: str, version: int) -> TopicRecord:
 
 
 def noop(id_max: int) -> TopicRecord:
-    """Return the record that marks all ids up to `id_max` as assigned."""
+    """Return the record that marks all ids up to `id_max` as assigned.
+
+    So the id of a permanently deleted schema is not assigned again. Confluent's registry ignores the record's value.
+    """
     return TopicRecord(_key(NOOP, magic=0), dumps({"maxId": id_max}).encode())
 
 

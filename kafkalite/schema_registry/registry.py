@@ -3,9 +3,8 @@
     register ─▶ mode? ─▶ parse ─▶ exists already? ─▶ compatible? ─▶ its id, or a new one ─▶ [records]
     delete   ─▶ mode? ─▶ referenced? ─▶ soft: marked · permanent: tombstones ─▶ [records]
 
-An operation that writes is a decision: a function from the state to records and a result. The store runs the decision
-and writes its records in one transaction. If another registry has written in the meantime, the store repeats the
-decision. So two schemas never get the same id.
+An operation that writes is a decision: a function from the state to records and a result. The store repeats the
+decision if another registry has written in the meantime.
 
 Results, errors and codes are those of Confluent's registry. Only Avro schemas can be registered. Contexts (subjects
 such as ":.name:subject") are not supported.

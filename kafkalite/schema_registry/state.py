@@ -5,9 +5,8 @@
     levels, modes   {subject or None: text}
     id_max          the highest id ever assigned
 
-`apply` applies the topic's records in order, and nothing else changes the state. So registries that have read up to the
-same offset have the same state. An id belongs to one schema permanently: `apply` rejects a record that assigns it to
-another schema.
+Only `apply` changes the state, by the topic's records in order. So registries that have read up to the same offset have
+the same state. An id belongs to one schema permanently.
 
 Thread rule: the store's lock guards the state.
 """

@@ -10,14 +10,11 @@ these steps:
     4. commit          write the records in one transaction (acks=all)
     5. acknowledge     when the follower has read the records
 
-If another registry takes the turn before the commit, the broker rejects the commit, and the write starts again at step
-1. Therefore no id or version is assigned twice. A registry keeps the turn until another registry writes.
+If another registry takes the turn before the commit, the broker rejects the commit. The write then starts again at step
+1. Therefore no id or version is assigned twice.
 
-Only the follower thread changes the state, from committed records of all registries. A record that cannot be decoded is
-logged and skipped.
-
-Thread rule: any thread may call `write`, `refresh` and `read`. One follower thread reads the topic. Lock order: the
-write lock or the refresh lock, then the state's lock.
+Thread rule: any thread may call `write`, `refresh` and `read`. Only the follower thread changes the state. Lock order:
+the write lock or the refresh lock, then the state's lock.
 """
 
 from __future__ import annotations
