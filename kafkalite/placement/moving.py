@@ -1,15 +1,12 @@
 """Carry out a placement plan: reassign partitions, a limited number at a time, until all have moved.
 
 No state is stored outside the cluster. If a run is interrupted, the moves in progress continue without it, and a new
-plan covers the rest. `cancel` cancels the moves in progress.
+plan covers the rest.
 
 Moves can be throttled as in Kafka (KIP-73), by these settings:
 
     on brokers   leader.replication.throttled.rate, follower.replication.throttled.rate
     on topics    leader.replication.throttled.replicas, follower.replication.throttled.replicas
-
-The settings are removed at the end. If a run ends with an error while moves are in progress, the throttle remains. The
-run that later finishes or cancels these moves removes it.
 
 Thread rule: one thread at a time, the thread of the Client.
 """
@@ -82,6 +79,9 @@ class Mover:
 
     def run(self) -> dict[TopicPartition, str]:
         """Move all partitions, then elect the preferred leaders. KafkaError or ClientError if a request is refused.
+
+        The throttle is removed at the end. After an error, it remains while moves are in progress. The run that later
+        finishes or cancels these moves removes it.
 
         Return the partitions whose election failed, with the reasons.
         """

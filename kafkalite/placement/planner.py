@@ -1,18 +1,15 @@
 """Plan the placement of replicas: compute new replicas for partitions, from the current replicas and a goal.
 
-A plan has the partitions whose replicas change, each with all of its new replicas, the preferred leader first. Rules,
-in order of priority:
+A plan has the partitions whose replicas change, each with all of its new replicas, the preferred leader first.
 
-1. Only eligible brokers have replicas, a broker has at most one replica of a partition, and the replication factor is
-   the wanted one.
-2. No more replicas are copied than rule 1 requires.
-3. A partition is in as many racks as rule 2 permits.
-4. Replicas go to the brokers with the fewest replicas.
+    rules, in order of priority
+    1. Only eligible brokers have replicas, each at most one of a partition. The replication factor is the wanted one.
+    2. No more replicas are copied than rule 1 requires.
+    3. A partition is in as many racks as rule 2 permits.
+    4. Replicas go to the brokers with the fewest replicas.
 
-The goal `spread` suspends rule 2. Replicas move, small ones first, until the numbers of replicas of any two brokers
-differ by at most one, as far as racks permit. Then preferred leaders are spread evenly, which copies no data.
-
-There is no randomness. Equal input gives an equal plan. After a plan has been carried out, the next plan is empty.
+The goal `spread` suspends rule 2 and evens out the brokers. Equal input gives an equal plan. After a plan has been
+carried out, the next plan is empty.
 
 Pure: no I/O, no state.
 """
@@ -188,7 +185,8 @@ def _replace(board: _Board, key: TopicPartition, old: int, new: int) -> None:
 def _even_out(board: _Board, chosen: list[TopicPartition]) -> None:
     """Move replicas from brokers with many replicas to brokers with fewer, trying the partitions in the given order.
 
-    This terminates, because each move reduces the sum of the squared replica counts.
+    At the end, the numbers of replicas of any two brokers differ by at most one, as far as racks permit. This
+    terminates, because each move reduces the sum of the squared replica counts.
     """
     by_broker: dict[int, list[TopicPartition]] = {broker: [] for broker in board.goal.brokers}
     for key in chosen:
@@ -224,8 +222,8 @@ def _may_replace(board: _Board, replicas: list[int], old: int, new: int) -> bool
 def _share_leaders(board: _Board, chosen: list[TopicPartition]) -> None:
     """Spread preferred leaders until the brokers' numbers of preferred leaders differ by at most one.
 
-    If no partition has replicas on both a broker with many and a broker with few, several partitions change their
-    leaders, through other brokers.
+    This copies no data. If no partition has replicas on both a broker with many and a broker with few, several
+    partitions change their leaders, through other brokers.
     """
     board.count()
     led: dict[int, dict[TopicPartition, None]] = {broker: {} for broker in board.goal.brokers | board.goal.away}
