@@ -1,13 +1,10 @@
 """Send requests to a broker's 0.7 port, and receive responses, through one blocking socket.
 
-The protocol has no correlation ids, so a channel is closed if a request fails halfway. A failed connection attempt is
-repeated after 1, 10, 100 ... ms, as in 0.7, for at most `connect_timeout_s` seconds.
-
-The kernel enforces the timeouts of a connected socket (SO_SNDTIMEO, SO_RCVTIMEO). A timeout expires if not a single
-byte is sent or received within it.
+The protocol has no correlation ids, so a channel is closed if a request fails halfway. The kernel enforces the timeouts
+of a connected socket. A timeout expires if not a single byte is sent or received within it.
 
 Thread rule: one thread at a time, so threads that share a channel need a lock. Only `interrupt` may be called from
-another thread. After that, the channel cannot be used.
+another thread.
 """
 
 from __future__ import annotations
@@ -127,6 +124,10 @@ class Channel:
         return self._socket
 
     def _connect(self) -> socket.socket:
+        """Connect to the broker.
+
+        A failed attempt is repeated after 1, 10, 100 ... ms, as in 0.7, for at most `connect_timeout_s` seconds.
+        """
         deadline = time.monotonic() + self._connect_timeout_s
         pause_s = _PAUSE_S_FIRST
         while True:

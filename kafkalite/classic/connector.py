@@ -6,11 +6,11 @@
     4  if a rebalance fails, it is tried again after a pause, at most rebalance.retries.max times
     5  shutdown ends the streams and leaves the group
 
-A rebalance has these steps: stop the fetchers, clear the streams, commit offsets (even without auto-commit), read the
-group again, release the owner nodes, claim the new partitions, start fetchers.
+    a rebalance: stop the fetchers ─▶ clear the streams ─▶ commit offsets (even without auto-commit) ─▶ read the group
+                 ─▶ release the owner nodes ─▶ claim the new partitions ─▶ start fetchers
 
-After a lost session the member registers and rebalances again. A lost connection has no effect until the session
-timeout is over. Then the fetchers stop, because other members may own the partitions by then.
+A lost connection has no effect until the session timeout is over. Then the fetchers stop, because other members may own
+the partitions by then.
 
 Thread rule: any thread may commit or shut down. The connector has one watcher thread, one committer, and one fetcher
 per broker. The lock `_rebalancing` is held through a rebalance; `_wake` guards the flags that kazoo's callbacks set.

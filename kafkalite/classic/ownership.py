@@ -2,11 +2,10 @@
 
     read subscriptions, partitions, brokers ─▶ assign (pure) ─▶ owner nodes ─▶ offsets ─▶ ConsumerShare
 
-Each member does this by itself when brokers, topics or members change. If two members compute contradictory results for
-a while, the owner nodes in ZooKeeper decide. After an error the connector releases the claimed partitions and tries
-again.
+Each member does this by itself. If two members compute contradictory results for a while, the owner nodes in ZooKeeper
+decide.
 
-Thread rule: the connector calls it from one thread at a time.
+Thread rule: one thread at a time, the connector's.
 
 Source: Kafka 0.7.2 (`kafkalite.classic`, fact 5).
 """

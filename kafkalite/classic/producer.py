@@ -1,14 +1,14 @@
 """Send events to the partitions of topics, at once or through a queue (0.7's Producer).
 
-For each ProducerData(topic, key, events), the partitioner picks a broker and a partition. Then:
+For each ProducerData(topic, key, events), the partitioner picks a broker and a partition:
 
     a synchronous producer      sends a PRODUCE or MULTIPRODUCE request to this broker
     an asynchronous producer    adds the events to the queue of this broker
 
 Nothing is acknowledged, because a produce request has no response. The brokers come from ZooKeeper or from a fixed
-list. With a fixed list keys have no effect: the broker chooses the partition, unless an event names one.
+list. With a fixed list, keys have no effect.
 
-Thread rule: any thread may send. The first send to a broker opens the connection to it.
+Thread rule: any thread may send.
 
 Source: Kafka 0.7.2 (`kafkalite.classic`, fact 6).
 """

@@ -4,9 +4,8 @@
     2  the KafkaStream takes a chunk, and hands its messages to the application one by one
     3  with each message that is handed out, ConsumedPosition.consumed moves
 
-A chunk is the result of one fetch of one partition. A rebalance clears the queue. The iteration waits for messages, and
-ends when the connector is shut down. If no message came within consumer.timeout.ms, it raises ConsumerTimeout; the
-program may then iterate again.
+A chunk is the result of one fetch of one partition. A rebalance clears the queue. The iteration ends when the connector
+is shut down.
 
 Thread rule: one thread iterates a stream; any other may clear or end it. The committer reads positions while the
 iterator moves them: each position is one reference or integer, replaced as a whole.
@@ -141,7 +140,11 @@ class ChunkQueue:
 
 
 class KafkaStream(MessageStream):
-    """An iterator over the messages of one stream (kafka.consumer.KafkaStream)."""
+    """An iterator over the messages of one stream (kafka.consumer.KafkaStream).
+
+    It waits for messages. If none came within consumer.timeout.ms, it raises ConsumerTimeout; the program may then
+    iterate again.
+    """
 
     def __init__(self, queue: ChunkQueue, decoder: Decoder, *, timeout_ms: int, shallow: bool) -> None:
         super().__init__(_to_event(decoder))

@@ -3,10 +3,6 @@
 The protocol has no acknowledgements: when a send returns, only the kernel has the message. A failed send is not
 repeated.
 
-The producer reconnects after `reconnect_interval` sends or `reconnect_time_interval_ms`, so that a load balancer can
-choose another broker. The first time interval is shortened at random, so that many producers do not reconnect at the
-same time.
-
 Thread rule: any thread. A lock keeps frames whole.
 
 Source: Kafka 0.7.2 (`kafkalite.classic`, fact 6).
@@ -34,7 +30,12 @@ if TYPE_CHECKING:
 
 
 class SyncProducer:
-    """Sends message sets to one broker (kafka.producer.SyncProducer)."""
+    """Sends message sets to one broker (kafka.producer.SyncProducer).
+
+    It reconnects after `reconnect_interval` sends or `reconnect_time_interval_ms`, so that a load balancer can choose
+    another broker. The first time interval is shortened at random, so that many producers do not reconnect at the same
+    time.
+    """
 
     def __init__(self, host: str, port: int, config: SendSettings | None = None) -> None:
         self._config = config = config or SendSettings()

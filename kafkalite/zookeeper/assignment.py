@@ -1,13 +1,9 @@
 """Assign partitions to the consumer threads of a Kafka 0.7 group by range.
 
-Partitions `<broker>-<partition>` and threads `<consumer id>-<n>` are sorted as strings, so `0-10` precedes `0-2`. With
-P partitions and T threads, thread i gets the `P // T` partitions from `(P // T) * i + min(i, P % T)` on, and one more
-if `i < P % T`.
+Partitions `<broker>-<partition>` and threads `<consumer id>-<n>` are sorted as strings, so `0-10` precedes `0-2`. Each
+consumer computes the assignment itself. All consumers read the same nodes, so they get the same result.
 
-Each consumer computes the assignment itself. All consumers read the same nodes, so they get the same result. Source:
-`kafkalite.classic`, fact 5.
-
-Pure: no I/O, no state.
+Source: `kafkalite.classic`, fact 5. Pure: no I/O, no state.
 """
 
 from __future__ import annotations
@@ -33,7 +29,8 @@ def thread_ids(consumer_id: str, stream_count: int) -> list[str]:
 def share(index: int, partition_count: int, thread_count: int) -> range:
     """Return the positions of a thread's partitions in the sorted list of partitions.
 
-    `index` is the position of the thread in the sorted list of threads.
+    `index` is the position of the thread in the sorted list of threads. With P partitions and T threads, thread i gets
+    the `P // T` partitions from `(P // T) * i + min(i, P % T)` on, and one more if `i < P % T`.
     """
     each, extra = divmod(partition_count, thread_count)
     start = each * index + min(index, extra)

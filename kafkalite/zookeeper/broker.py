@@ -6,8 +6,7 @@
     session lost       the registry thread registers the id, with a new creator, and all topics again
     stop               end the session, so that the broker's nodes vanish
 
-One registry thread makes ZooKeeper match the desired state: the broker's id and its topics. The broker serves clients
-even while ZooKeeper cannot be reached. If another broker has the id, `start` fails.
+The broker serves clients even while ZooKeeper cannot be reached.
 
 Source: `kafkalite.classic`, fact 3.
 

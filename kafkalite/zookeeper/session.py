@@ -1,10 +1,7 @@
 """Open ZooKeeper sessions with kazoo, and read and write nodes as Kafka 0.7 does.
 
-Reading a missing node returns None or an empty list. Writing a node creates its parents. An ephemeral node of another
-session is a conflict even if it has the same value, because it vanishes with that session.
-
-Each function waits for the server, at most OPERATION_TIMEOUT_S seconds. It raises kazoo's errors (`ZooKeeperError`)
-after this time, and if the connection or session is lost.
+Each function waits for the server, at most OPERATION_TIMEOUT_S seconds. It raises one of kazoo's errors
+(`ZooKeeperError`) after this time, or if the connection or session is lost.
 
 Thread rule: any thread may use a client, except kazoo's own thread, which runs callbacks.
 """
@@ -199,7 +196,8 @@ def delete_tree(client: KazooClient, path: str) -> None:
 
 
 def create_ephemeral(client: KazooClient, path: str, value: bytes) -> None:
-    """Create an ephemeral node of this session. NodeConflict if another session has created it.
+    """Create an ephemeral node of this session. NodeConflict if another session has created it, even with the same
+    value.
 
     If this session has already created it, only the value is set. This happens if the response to the creation was
     lost.

@@ -3,8 +3,7 @@
 A list is a regular expression that must match the whole name of a topic. A comma means `|`, spaces are ignored, and
 quotes around the list are removed.
 
-Kafka 0.7 uses Java's regular expressions. This module uses RE2. For features that RE2 lacks, lookaround and
-backreferences, it uses Python's regular expressions. For usual lists, all three have the same result. Source:
+Kafka 0.7 uses Java's regular expressions. This module uses RE2, or Python's for lookaround and backreferences. Source:
 `kafkalite.classic`, fact 4 (0.7.1's TopicFilter).
 """
 
