@@ -196,11 +196,10 @@ def delete_tree(client: KazooClient, path: str) -> None:
 
 
 def create_ephemeral(client: KazooClient, path: str, value: bytes) -> None:
-    """Create an ephemeral node of this session. NodeConflict if another session has created it, even with the same
-    value.
+    """Create an ephemeral node of this session. NodeConflict if another session has created it.
 
-    If this session has already created it, only the value is set. This happens if the response to the creation was
-    lost.
+    Even an equal value is a conflict, because the node vanishes with the other session. If this session has already
+    created the node, only the value is set. This happens if the response to the creation was lost.
     """
     while True:
         try:
