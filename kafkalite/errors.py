@@ -9,8 +9,8 @@
 A function whose work ends with an error raises an exception. A response with errors of many partitions uses `ErrorCode`
 values.
 
-`ErrorCode` is the table of codes: the name, the number, the default error text, and whether a client may retry. The
-script tools/generate_error_codes.py writes the numbers for native code (ext/kafkalite/_native/wire/error_codes.pxd).
+`ErrorCode` is the table of codes. The script tools/generate_error_codes.py writes the numbers for native code
+(ext/kafkalite/_native/wire/error_codes.pxd).
 """
 
 from __future__ import annotations

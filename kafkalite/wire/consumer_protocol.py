@@ -4,11 +4,11 @@
                     from version 1 also owned partitions, from version 2 the generation, from version 3 the rack
     assignment      version (int16) · partitions by topic · user data
 
-The members of a classic group exchange these bytes through the broker, which decodes only the topics. In a consumer
-group (KIP-848), the broker acts as the group leader for members that use the classic protocol.
+The broker decodes only the topics of a classic group. In a consumer group (KIP-848), the broker acts as the group
+leader for members that use the classic protocol.
 
-Later versions only append fields (KIP-429, KIP-792, KIP-881). So a decoder reads the fields that it knows and ignores
-the rest. A negative version is invalid.
+Later versions only append fields (KIP-429, KIP-792, KIP-881). So a decoder ignores additional fields. A negative
+version is invalid.
 
 Pure: no I/O, no state.
 """

@@ -6,11 +6,11 @@
     this module                              compiles and caches the Program of each (API key, version, direction)
 
 One message class serves all versions of a message. If a version lacks a field, decoding sets the field's default, and
-encoding omits the field. If a request would have another meaning without the field, encoding raises EncodeError.
+encoding omits the field.
 
 Pure: no I/O, no clock.
 
-Thread rule: any thread. If two threads need a Program at once, both compile it and one result is kept.
+Thread rule: any thread.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Describe the APIs of Kafka's protocol: key, name, versions with a schema, and first flexible version.
 
-A version with a schema can be encoded and decoded, but need not be supported. The module
-`kafkalite.broker.handlers.table` lists the versions that the broker supports. The client has a separate list.
+A version with a schema can be encoded and decoded, but need not be supported. `kafkalite.broker.handlers.table` lists
+the versions that the broker supports.
 
 Importing this module is cheap, because it contains only numbers and names. `kafkalite.wire.protocol` imports the
 messages on first use.

@@ -7,9 +7,8 @@
 
 A response to ApiVersions always has header v0, because the client does not know the broker's versions yet (KIP-511).
 
-The module `_native.serve.connection` decodes the request headers that the broker receives. The broker then uses only
-`request_body` of this module. The other functions are for the client, the broker's requests to other nodes, tests and
-tools.
+The broker itself decodes request headers in native code (`_native.serve.connection`). It then uses only `request_body`
+of this module.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 
 Reading omits records that a consumer must not see: transaction markers, and records of aborted transactions if the
 caller lists these. It also omits records below the requested offset, because brokers return complete batches. A
-truncated batch at the end is ignored; the next fetch returns it again.
+truncated batch at the end is ignored.
 
 Thread rule: functions are pure; a BatchReader belongs to one thread at a time.
 """

@@ -5,9 +5,8 @@
     RecordColumns    offsets, timestamps: int64[n] · keys, values: BytesColumn · headers: HeaderColumns or None ·
                      timestamp_types: uint8[n] or None
 
-A decoded column has no gaps: starts[i + 1] is ends[i]. `starts` and `ends` are then views of one array of n + 1
-offsets, as in Arrow's binary arrays. A column to encode may have gaps. For example, its items can be the lines of a
-text, without copies of them.
+A decoded column has no gaps: starts[i + 1] is ends[i]. A column to encode may have gaps. For example, its items can be
+the lines of a text.
 
 Thread rule: immutable by convention; may be shared between threads.
 """
@@ -47,7 +46,10 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BytesColumn(Sequence[bytes | None]):
-    """A sequence of n byte strings. An item may be null (None)."""
+    """A sequence of n byte strings. An item may be null (None).
+
+    Without gaps, `starts` and `ends` are views of one array of n + 1 offsets, as in Arrow's binary arrays.
+    """
 
     data: Buffer
     starts: NDArray[np.int64]

@@ -6,21 +6,16 @@
     3 lz4      a frame of independent blocks                    any frames
     4 zstd     one frame without content size                   any frames, with or without content size
 
-lz4 blocks are independent, because the Java client rejects other blocks.
-
-Compressed data may expand to more than the memory (a decompression bomb). So the output buffer has a fixed size, and
-larger output raises DecompressedTooLarge. Invalid input raises CompressionError.
-
-Memory limit: a broker decompresses any number of small batches at once, but only LARGE_COUNT large ones (`in_turns`).
-
-Three libraries are used:
-
+    library     used for
     zstandard   single zstd frames of ordinary size and level; each thread keeps its contexts between calls
     zlib        compression with gzip
     cramjam     everything else; it creates a zstd context for each call
 
+Compressed data may expand to more than the memory (a decompression bomb). So the output buffer has a fixed size, and
+larger output raises DecompressedTooLarge. Invalid input raises CompressionError.
+
 Thread rule: functions are pure and run on any thread, without the GIL during (de)compression. A Decompressor belongs to
-one thread at a time. The libraries are imported on first use.
+one thread at a time.
 """
 
 from __future__ import annotations
@@ -211,8 +206,8 @@ class Decompressor:
     """A decompressor with a reusable output buffer of `size_max` bytes.
 
     The system allocates pages when they are written. The result of `decompress` is valid until the next call of
-    `decompress`, `rest` or `close`. With `in_turns`, a large batch waits while LARGE_COUNT other large results are
-    valid.
+    `decompress`, `rest` or `close`. With `in_turns`, as in a broker, a large batch waits while LARGE_COUNT other large
+    results are valid. Small batches never wait.
 
     Thread rule: one thread at a time.
     """

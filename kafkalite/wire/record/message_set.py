@@ -1,14 +1,11 @@
 """Compress, decompress and validate the message sets of Kafka 0.7.
 
 A message set can be compressed into one message, a wrapper. A wrapper has magic 1, and its payload is the compressed
-set. Wrappers can be nested.
+set. Wrappers can be nested, at most DEPTH_MAX deep.
 
     codec      written as                                read as
     1 gzip     one stream                                any number of members
     2 snappy   snappy-java's stream: header, blocks      that stream, or one raw block
-
-Two limits protect against sets from clients: the nesting depth of wrappers, and the decompressed size of a wrapper
-together with the wrappers around it.
 
 Pure: no I/O, no state. The native part is `_native.classic.message_set`.
 """
