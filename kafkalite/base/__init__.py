@@ -1,7 +1,5 @@
 """Utilities that all packages may use: time, threads, logging, ACLs and others.
 
-They do not depend on Kafka's message formats.
-
     clock             clocks that a test can replace
     executors         threads that a test can replace
     randomness        random numbers that a test can replace
@@ -24,9 +22,8 @@ They do not depend on Kafka's message formats.
     available_memory  the memory that this process can use
     shortage          keeps threads alive when memory runs out
 
-Interfaces for tests. The packages `kafkalite.broker.log` and `kafkalite.broker.coordinator` use files, time, threads
-and random numbers only through the interfaces below. A simulation replaces each interface. The file
-`tests/test_seams.py` finds code that bypasses them.
+The packages `kafkalite.broker.log` and `kafkalite.broker.coordinator` use files, time, threads and random numbers only
+through these interfaces. `tests/test_seams.py` finds code that bypasses them.
 
     resource        interface                                   replaced in a simulation by
     files, reads    broker.log.disk                             disk.instead(...)
@@ -34,6 +31,4 @@ and random numbers only through the interfaces below. A simulation replaces each
     time            clock, passed as a parameter                FakeClock
     threads         executors, passed as a parameter            a scheduler with a seed
     random numbers  randomness, for ids, names and jitter       randomness.drawn_from(...)
-
-A simulation runs the whole broker on one thread, with the rules of kafkalite.base.executors.
 """

@@ -3,8 +3,7 @@
 Times that are stored or sent, such as record timestamps, come from the wall clock. Durations and timeouts use the
 monotonic clock, so a jump of the wall clock does not expire sessions or timers.
 
-Retention uses `ExpiryTime`, which ignores a jump of the wall clock at first. So an operator can correct the clock
-before the broker deletes data.
+Retention uses `ExpiryTime`, which ignores a jump of the wall clock at first.
 """
 
 from __future__ import annotations
@@ -82,9 +81,10 @@ class ExpiryTime:
     """The trusted time, which decides whether records have expired.
 
     If the wall clock jumped years ahead, retention would delete all data. Therefore the trusted time ignores such a
-    jump at first, and advances with the monotonic clock. It accepts the jump after the broker has run for `hold_ms`
-    with the wall clock ahead by the same amount. If the wall clock is set back, the trusted time follows at once, which
-    only keeps data longer. So the trusted time is never ahead of the wall clock.
+    jump at first, and advances with the monotonic clock. So an operator can correct the wall clock. The trusted time
+    accepts the jump after the broker has run for `hold_ms` with the wall clock ahead by the same amount. If the wall
+    clock is set back, the trusted time follows at once, which only keeps data longer. So the trusted time is never
+    ahead of the wall clock.
 
     Downtime looks like a jump: at start, the trusted time is the earlier of the wall clock and the stored time
     (`resume`). Downtime does not restart the wait for an earlier jump. Otherwise a broker that never runs for `hold_ms`

@@ -1,8 +1,8 @@
 """Define data classes that are created faster than those of the standard library.
 
-The standard library compiles each method of each data class from source text, which takes 70 µs per method. All methods
-together took a quarter of the broker's start time. Here all data classes share the functions for `__repr__`, `__eq__`
-and `__hash__`, with the same results. Everything else comes from the standard library.
+The standard library compiles each method of each data class from source text, which takes 70 µs. Here all data classes
+share the functions for `__repr__`, `__eq__` and `__hash__`, with the same results. Everything else comes from the
+standard library.
 """
 
 from __future__ import annotations

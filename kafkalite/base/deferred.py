@@ -4,12 +4,11 @@
     dispatch    parks the request, and calls `then` with a function that delivers the response
     any thread  calls `complete` with the response, before or after the call of `then`
 
-An incomplete Deferred also blocks the later responses of its connection, so its creator must always complete it, even
-when the broker stops. A Deferred without a time limit has an `abandoned` callback, which is called when its client
-disconnects.
+An incomplete Deferred also blocks the later responses of its connection. So its creator must always complete it, even
+when the broker stops.
 
-Thread rule: any thread may call `complete` and `then`. Only the first `complete` has an effect, and `then` is called
-once. The function passed to `then` is called without a lock, on the thread that completes the Deferred or calls `then`.
+Thread rule: any thread may call `complete` and `then`. The function passed to `then` is called without a lock, on the
+thread that completes the Deferred or calls `then`.
 """
 
 from __future__ import annotations
@@ -33,7 +32,10 @@ class Deferred(Generic[T]):
     __slots__ = ("_deliver", "_done", "_response", "abandoned")
 
     def __init__(self, abandoned: Callable[[], object] | None = None) -> None:
-        """Create a Deferred. `abandoned` is called if the client disconnects before the response is complete."""
+        """Create a Deferred. `abandoned` is called if the client disconnects before the response is complete.
+
+        A Deferred without a time limit needs this callback.
+        """
         self.abandoned = abandoned
         self._done = False
         self._response: T | None = None
@@ -72,7 +74,7 @@ class Deferred(Generic[T]):
         return True
 
     def then(self, deliver: Callable[[T], object]) -> None:
-        """Call `deliver(response)` when the response is complete."""
+        """Call `deliver(response)` when the response is complete. Call this method only once."""
         with _lock:
             if not self._done:
                 self._deliver = deliver

@@ -3,10 +3,8 @@
     signal ─▶ C handler ─▶ a byte into the socket pair ─▶ wait() returns the signal's number
     failure ─▶ failed() ──▶ a byte 0 ───────────────────▶ wait() returns 0
 
-The byte stays in the socket pair until wait() reads it, so a signal just before wait() is not lost.
-
-A queue or a threading.Event is not safe here, because a signal handler can run between any two instructions of the main
-thread. At that time, the main thread may hold the lock that the handler needs, or be about to sleep.
+The byte stays in the socket pair until wait() reads it, so a signal just before wait() is not lost. A queue or a
+threading.Event is not safe here: the interrupted main thread may hold the lock that the signal handler needs.
 
 A second signal ends the process at once.
 

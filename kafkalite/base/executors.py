@@ -5,14 +5,12 @@
     each(name, ...)         runs a function for many items concurrently and waits for all results
     event()                 a flag that threads can wait for, like threading.Event
 
-The parts of a broker receive their executors as a parameter. To run all parts on one thread in any order, a simulation
-relies on these rules:
+A simulation runs all parts of a broker on one thread. It relies on these rules:
 
 - A part waits for another part only in `Event.wait`.
 - If a worker has no work, its turn returns, and is called again later.
 - Code that holds a lock never waits.
-- A set is sorted before its items reach the disk or a queue. The order of a set differs between processes, but the
-  same seed must give the same run.
+- A set is sorted before its items reach the disk or a queue, because its order differs between processes.
 """
 
 from __future__ import annotations

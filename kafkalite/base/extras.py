@@ -1,8 +1,7 @@
 """Build the pip command that installs one of kafkalite's optional extras, such as spark, into this installation.
 
 kafkalite has no releases on a package index, so a package with that name there would belong to someone else. While
-`RELEASE_INDEX` is None, the command therefore installs no kafkalite from an index. It uses the clone, wheel or
-repository that this installation came from. If there is none, it lists the packages of the extra.
+`RELEASE_INDEX` is None, the command therefore installs no kafkalite from an index.
 """
 
 from __future__ import annotations

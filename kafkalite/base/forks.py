@@ -3,13 +3,10 @@
     fork ─▶ in the child: leave() of every registered part ─▶ abandon(): its descriptors become /dev/null
 
 The child has the parent's objects, but only one thread. Its descriptors refer to the same sockets, locks and files as
-the parent's. So the child must not shut them down, and replaces each descriptor with /dev/null.
+the parent's, so the child must not shut them down.
 
 Python does not notice a fork by C code. So a part also compares process ids (`Origin`) before it stops, flushes or
 sends.
-
-A fork waits for the broker's own imports (`importing`): an import that another thread has begun would stay locked in
-the child.
 """
 
 from __future__ import annotations
@@ -110,7 +107,10 @@ def keep_alive(part: object) -> None:
 
 @contextlib.contextmanager
 def importing() -> Iterator[None]:
-    """Return a context for an import by the broker itself. Forks on other threads wait until the context ends."""
+    """Return a context for an import by the broker itself. Forks on other threads wait until the context ends.
+
+    Otherwise an import that another thread has begun would stay locked in the child.
+    """
     with _imports:
         yield
 

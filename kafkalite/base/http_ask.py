@@ -1,10 +1,8 @@
 """Send one HTTP request to an untrusted server, with limits on time and size.
 
-One deadline covers the name lookup, the connection, the headers and the body. It also ends a response that arrives byte
-by byte. A body above the size limit is not read to its end. Redirects are not followed, so no other server receives the
-request's data. Error messages contain no part of the URL, which may include a secret.
-
-Proxies come from the environment, as in urllib.
+One deadline covers the name lookup, the connection, the headers and the body. Redirects are not followed, so no other
+server receives the request's data. Error messages contain no part of the URL, which may include a secret. Proxies come
+from the environment, as in urllib.
 
 Thread rule: any thread. Each request runs on its own thread, because the system's name lookup cannot be interrupted.
 """

@@ -4,13 +4,8 @@
     {"time": "2026-11-21T09:50:00.123Z", "level": "INFO", "logger": "kafkalite.broker.log.manager", "message": ..., ...}
 
 Modules log through the standard library (`logging.getLogger(__name__)`), and pass structured values with `fields`. Each
-event is one line. `configure` is for programs of kafkalite, such as its commands. An application that uses kafkalite as
-a library configures logging itself.
-
-Clients can choose some texts, such as topic names. `escaped` makes them safe for log lines and for labels of metrics.
-
-Clients can also cause events repeatedly. A `RepeatLogger` logs one line per minute for each kind of event, with the
-number of suppressed lines. `RepeatFilter` limits all other lines.
+event is one line. Texts that clients choose, such as topic names, are `escaped`. Events that clients can cause
+repeatedly go through a `RepeatLogger`.
 
 Thread rule: any thread may log.
 """
@@ -234,7 +229,11 @@ class RepeatLogger:
 
 
 def configure(*, level: str = "INFO", json_lines: bool = False, stream: TextIO | None = None) -> None:
-    """Write this package's log to `stream` (default: stderr). Another call replaces the configuration."""
+    """Write this package's log to `stream` (default: stderr). Another call replaces the configuration.
+
+    For programs of kafkalite, such as its commands. An application that uses kafkalite as a library configures logging
+    itself.
+    """
     handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
     handler.setFormatter(JsonFormatter() if json_lines else TextFormatter())
     handler.addFilter(RepeatFilter())

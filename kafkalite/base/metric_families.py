@@ -1,17 +1,15 @@
 """Define the interface through which parts of a broker provide metrics.
 
-A part provides a `Source`: a function that yields `Family` objects with the current values. It is added to the list
-`BrokerServices.metric_sources`. The listeners in the setting `metrics.listeners` call all sources at each scrape, on a
-thread of the HTTP server.
+A part provides a `Source`: a function that yields `Family` objects with the current values. The listeners in the
+setting `metrics.listeners` call all sources at each scrape, on a thread of the HTTP server.
 
     def families(self) -> Iterator[Family]:
         yield Family("kafkalite_queue_jobs", "gauge", "Jobs that …", [(labels(queue=name), 12), …])
 
     services.metric_sources.append(queues.families)
 
-Rules for sources: never wait for a disk. Acquire a lock only if no other lock is acquired under it. Use `most` for
-labels whose values clients choose, such as client ids. Names follow Prometheus's conventions, but a counter's name does
-not end with `_total`.
+Rules for sources: never wait for a disk. Acquire a lock only if no other lock is acquired under it. Names follow
+Prometheus's conventions, but a counter's name does not end with `_total`.
 """
 
 from __future__ import annotations
@@ -58,7 +56,10 @@ def labels(**values: object) -> str:
 
 
 def most(counts: Iterable[tuple[str, float]], limit: int = LABELLED_MAX) -> list[tuple[str, float]]:
-    """Return the `limit` largest counts as (name, count). All other counts are summed under the name OTHERS."""
+    """Return the `limit` largest counts as (name, count). All other counts are summed under the name OTHERS.
+
+    For labels whose values clients choose, such as client ids.
+    """
     rows = list(counts)
     if len(rows) <= limit:
         return rows

@@ -1,10 +1,7 @@
 """Run jobs that may wait for a disk on a few threads (the I/O pool), so that network workers never wait.
 
-Jobs with the same key run one after another, in order of submission. All other jobs run concurrently. `hold` pauses the
-jobs of a key, so that the key can wait without blocking a thread.
-
-The queue has no limit here; the callers limit it. A connection has a limited number of outstanding responses, and the
-bytes of waiting produce batches are limited. An exception in a job is logged and ends only that job.
+Jobs with the same key run one after another, in order of submission. All other jobs run concurrently. The queue has no
+limit here; the callers limit it. An exception in a job is logged and ends only that job.
 
 Thread rule: submit from any thread. A job completes its request through an Answer, which wakes the network worker of
 the connection.
@@ -73,7 +70,8 @@ class IoPool:
     def hold(self, key: Hashable) -> Callable[[], None]:
         """Pause all jobs of this key that have not started. Return a function that resumes them; call it once.
 
-        Call this method from a job of the key, which continues to run, or while the key has no jobs.
+        So a key can wait without blocking a thread. Call this method from a job of the key, which continues to run, or
+        while the key has no jobs.
         """
         place = _Hold()
         with self._ready:
