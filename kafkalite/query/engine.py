@@ -3,8 +3,7 @@
     SQL ─▶ Statement ─▶ a TopicTable for each topic that it names ─▶ DuckDB ─▶ Arrow record batches
 
 A table name is first looked up as a topic: `from web.clicks` and `from "web.clicks"` are the topic web.clicks. If there
-is no such topic, DuckDB resolves the name: as a name in WITH, a file (`from 'rooms.csv'`), or a table function. A table
-contains the records up to the topic's end offsets at the start of the statement.
+is no such topic, DuckDB resolves the name: as a name in WITH, a file (`from 'rooms.csv'`), or a table function.
 
 DuckDB runs in this process. It loads no extensions from the network and cannot read the program's variables.
 

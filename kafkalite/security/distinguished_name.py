@@ -1,10 +1,7 @@
 """Format the subject of a certificate as text, in the form that Kafka's principal mapping rules expect.
 
-This is the form of Java's X500Principal.getName() (RFC 2253). The most specific part comes first, and parts are
-separated by commas without spaces. Nine attribute types have names. All others are written as their OID and the value's
-DER in hexadecimal. OpenSSL and Python's libraries use other forms, so this module decodes the DER itself.
-
-ValueError for invalid DER.
+This is the form of Java's X500Principal.getName() (RFC 2253). OpenSSL and Python's libraries use other forms, so this
+module decodes the DER itself. Invalid DER raises ValueError.
 
 Thread rule: pure functions; any thread.
 """
@@ -39,7 +36,11 @@ _ESCAPED: Final = frozenset(',=+<>#;"\\')
 
 
 def java_text(der: bytes) -> str:
-    """Format a DER-encoded X.501 name as text. ValueError if it is invalid."""
+    """Format a DER-encoded X.501 name as text. ValueError if it is invalid.
+
+    The most specific part comes first, and parts are separated by commas without spaces. Attribute types in KEYWORDS
+    have names. All others are written as their OID and the value's DER in hexadecimal.
+    """
     if len(der) > SIZE_MAX:
         raise ValueError(f"a distinguished name of {len(der)} bytes is too long")
     tag, content, behind = _value(der, 0)

@@ -5,17 +5,14 @@
                                           ◀─     nothing: authenticated; else {"status":"invalid_token"}
     ^A                                    ─▶     refused
 
-Sources: RFC 7628, KIP-255, KIP-768. Tokens are JSON Web Tokens.
-
-Algorithms: a token's algorithm must be in a fixed list and fit the key's type. The algorithm `none` is rejected, unless
-a development setting allows it.
-
-Keys: they come only from a document that the operator configures, at an https address or in a file. Key locations in a
-token are ignored. A token with an unknown key triggers a fetch, at a limited rate.
+Keys come only from a document that the operator configures, at an https address or in a file. Key locations in a token
+are ignored.
 
 Only this module uses PyJWT and cryptography (the extra `oauth`).
 
 Thread rule: tokens are checked in the I/O pool. The thread `kafkalite-jwks` fetches keys.
+
+Sources: RFC 7628, KIP-255, KIP-768. Tokens are JSON Web Tokens.
 """
 
 from __future__ import annotations
@@ -317,7 +314,11 @@ def _parse_keys(data: bytes) -> list[VerificationKey]:
 
 
 class TokenChecker:
-    """A checker of bearer tokens."""
+    """A checker of bearer tokens.
+
+    A token's algorithm must be in ALGORITHMS and fit the key's type. The algorithm `none` is rejected, unless a
+    development setting allows it.
+    """
 
     def __init__(self, settings: SaslSettings, keys: KeySet | None) -> None:
         """Create a checker. StartupError if PyJWT is not installed."""

@@ -6,8 +6,8 @@
     c=biws,r=<nonce><more>,p=<proof>     ─▶
                                          ◀─         v=<signature>
 
-As in Kafka, SASLprep (RFC 4013) and channel binding are not supported. An unknown user also gets a salt, and fails at
-the same step as a wrong password. So clients cannot find out which users exist.
+As in Kafka, SASLprep (RFC 4013) and channel binding are not supported. Clients cannot find out which users exist,
+because an unknown user fails at the same step as a wrong password.
 
 No I/O, no clock.
 

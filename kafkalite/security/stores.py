@@ -1,8 +1,7 @@
 """Load key stores and trust stores for TLS, from files or settings.
 
-The first bytes of a file determine its format: `30` is PKCS#12, and `-----BEGIN` is PEM. As in Java, the setting for
-the type has no influence. Java's JKS format (`FE ED FE ED`) is recognized and refused. A ConfigError names the setting
-that is invalid.
+The content of a file determines its format, PKCS#12 or PEM. As in Java, the setting for the type has no influence.
+Java's JKS format is recognized and refused. A ConfigError names the setting that is invalid.
 
 Thread rule: any thread except network workers, because files are read.
 """

@@ -2,11 +2,8 @@
 
     bytes ─▶ TlsSocket ─▶ Channel ─▶ waitress
 
-Time limits: waitress closes only connections without any traffic. A client that sends a byte now and then, or does not
-read its response, could keep its connection forever. This module closes such connections, too.
-
-Pipelining: the next request of a connection waits until the previous response is sent. Otherwise the responses for a
-client that does not read would fill the buffer until a worker blocks.
+waitress closes only connections without any traffic. This module also closes the connection of a client that sends a
+byte now and then, or does not read its response.
 
 This module needs waitress, so only server.py imports it, when a server is started.
 
@@ -150,7 +147,8 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # as above
     def add_task(self, task: Channel) -> None:
         """Queue a request for the workers, or postpone it until the previous response is sent.
 
-        waitress calls this method.
+        Otherwise the responses for a client that does not read would fill the buffer until a worker blocks. waitress
+        calls this method.
         """
         if task.total_outbufs_len:
             task.postponed = True

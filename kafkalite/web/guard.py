@@ -2,12 +2,11 @@
 
     known Host, or sign-in? ─▶ cross-site change? ─▶ signed in, if required? ─▶ the application ─▶ security headers
 
-Host: an attacker's web page can point its DNS name at a private address, and then send requests to the server there
-(DNS rebinding). Sign-in prevents this. A server without sign-in accepts only known host names, IP addresses and an
-empty Host. The allowed name `*` disables this check.
+Host: an attacker's web page can point its DNS name at a private address, and send requests to the server there (DNS
+rebinding). Sign-in prevents this; a server without sign-in checks the Host.
 
-Origin: a browser reports which site sent a request (Sec-Fetch-Site, or else Origin). A request that changes something
-is accepted if it comes from a page of this server, or without either header. Programs send neither.
+Origin: a browser reports which site sent a request. A request that changes something must not come from another site's
+page.
 
 Thread rule: any thread.
 """
@@ -151,6 +150,10 @@ class Guard:
         return None
 
     def _is_known(self, host: str) -> bool:
+        """Return whether a host is accepted without sign-in: a known name, an IP address or an empty host.
+
+        The allowed name `*` accepts every host.
+        """
         if "*" in self._names:
             return True
         name = name_in(host)
@@ -164,7 +167,10 @@ def user_in(environ: Mapping[str, Any]) -> User | None:
 
 
 def is_foreign(environ: dict[str, Any], host: str) -> bool:
-    """Return whether the browser reports that a page of another site sent the request."""
+    """Return whether the browser reports that a page of another site sent the request.
+
+    Sec-Fetch-Site counts, or else Origin. Programs send neither, so their requests are accepted.
+    """
     site = environ.get("HTTP_SEC_FETCH_SITE")
     if site is not None:
         return site not in {"same-origin", "none"}

@@ -2,14 +2,10 @@
 
     waitress: one thread for all sockets ─▶ whole requests ─▶ `threads` workers ─▶ the application
 
-waitress reads and writes all connections in one thread, so a slow client does not occupy a worker. The number of
-connections, the sizes of headers and bodies, and the idle time are limited. So is the time for a request to arrive, and
-for a response to make progress.
+waitress reads and writes all connections in one thread, so a slow client does not occupy a worker. `Limits` bounds
+connections, sizes and times. waitress is an optional dependency, imported when a server is started.
 
-waitress is an optional dependency, imported when a server is started. It is pure Python without dependencies.
-
-`bind` binds the ports, and `start` serves. `stop` accepts no more connections, lets requests in progress finish, and
-closes all connections.
+`bind` binds the ports, and `start` serves. `stop` lets requests in progress finish, and closes all connections.
 
 Thread rule: `start` creates the I/O thread; waitress creates the workers. Any thread may call `stop`.
 """

@@ -4,12 +4,10 @@
     ssl.truststore.location=ca.pem          the CAs that sign client certificates
     ssl.client.auth=required                each client must present a certificate
 
-A changed file is noticed within RELOAD_S seconds. If it cannot be loaded, the error is logged once, and the old context
-remains in use. Open connections keep the context of their handshake.
+A changed file is noticed within RELOAD_S seconds. Open connections keep the context of their handshake.
 
 Thread rule: the server's I/O thread checks for changes; any thread may call `reload`. Only one thread at a time may use
-an SSL object, so each operation of a `TlsSocket` holds its lock. Operations never wait, because the sockets are
-non-blocking.
+an SSL object, so each operation of a `TlsSocket` holds its lock.
 """
 
 from __future__ import annotations

@@ -7,9 +7,6 @@
 
 A `viewer` may read, an `operator` may also change data, and an `admin` may change everything.
 
-Checking a password with scrypt is slow on purpose. A correct password is cached as a digest, so later requests of the
-client are fast.
-
 Thread rule: any thread. A table of users is immutable.
 """
 
@@ -112,7 +109,8 @@ class Users:
     def by_password(self, name: str, password: str) -> User | None:
         """Return the user with this name if the password is correct, else None.
 
-        A wrong password and an unknown name both take about 60 ms of CPU time. A cached password takes almost none.
+        A wrong password and an unknown name both take about 60 ms of CPU time, because scrypt is slow on purpose. A
+        correct password is cached as a digest, and then takes almost none.
         """
         raw = password.encode()
         if len(raw) > PASSWORD_SIZE_MAX:
