@@ -1,9 +1,8 @@
 """Compute latency quantiles of the last few minutes from histograms whose counts only increase.
 
 A scrape stores a snapshot of the histograms, at most every LOOK_EVERY_S seconds. A quantile covers the requests since
-the oldest snapshot within the last WINDOW_S seconds: the counts of that snapshot are subtracted. If there is no such
-snapshot, the quantile covers the requests since the last snapshot. Kafka's histograms are similar: they forget values
-after about five minutes.
+an earlier snapshot, whose counts are subtracted. Kafka's histograms are similar: they forget values after about five
+minutes.
 """
 
 from __future__ import annotations

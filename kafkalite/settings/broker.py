@@ -1,8 +1,8 @@
 """Load, check and describe the broker's settings, as one immutable object: BrokerConfig.
 
 Each field of BrokerConfig is a setting. The key of a setting is the name of its field, with dots instead of
-underscores. The modules in `kafkalite.settings.areas` define the fields. To add an area, add a module there and make
-its class a base class of BrokerConfig. `kafkalite.settings.rows` parses values.
+underscores. The modules in `kafkalite.settings.areas` define the fields: their classes are base classes of
+BrokerConfig.
 
 Thread rule: any thread may read a BrokerConfig. A change creates a new object.
 """

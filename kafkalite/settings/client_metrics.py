@@ -1,10 +1,7 @@
 """Parse and match subscriptions to clients' metrics (Kafka's config resource CLIENT_METRICS, KIP-714).
 
 A subscription selects clients, the metrics that they push, and the interval between pushes. Patterns are RE2
-expressions that must match the whole text.
-
-As in Kafka, errors have two kinds. An unknown key or an interval out of range is an InvalidRequest; a value that cannot
-be parsed is a ConfigError. Source: ClientMetricsConfigs of Kafka 4.1.
+expressions that must match the whole text. Source: ClientMetricsConfigs of Kafka 4.1.
 
 Thread rule: immutable; any thread. A change creates a new object.
 """
@@ -77,7 +74,11 @@ class ClientMetricsConfig:
 
     @classmethod
     def resolve(cls, overrides: Mapping[str, str]) -> Self:
-        """Create a subscription from the texts of its settings. InvalidRequest or ConfigError if they are invalid."""
+        """Create a subscription from the texts of its settings.
+
+        As in Kafka, errors have two kinds: InvalidRequest for an unknown key or an interval out of range, and
+        ConfigError for a value that cannot be parsed.
+        """
         for key in overrides:
             if key not in CLIENT_METRICS_SETTINGS:
                 known = near_miss(key, CLIENT_METRICS_SETTINGS)

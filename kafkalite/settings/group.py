@@ -1,11 +1,9 @@
 """Determine the effective settings of a consumer group (Kafka's config resource GROUP, KIP-848).
 
-A setting's value is the group's own, or else the broker's. Settings `consumer.*` apply to groups of the consumer group
-protocol. Settings `share.*` and `streams.*` are validated and stored as in Kafka, but have no effect, because share and
-streams groups are not supported.
+A setting's value is the group's own, or else the broker's. Settings `share.*` and `streams.*` are validated and stored
+as in Kafka, but have no effect, because share and streams groups are not supported.
 
-Sources: GroupConfig of Kafka 4.1, and responses of Kafka 4.4. As in Kafka 4.2 and later, a setting's synonyms name the
-broker setting of its default. Kafka 4.1 returns no synonyms.
+Sources: GroupConfig of Kafka 4.1, and responses of Kafka 4.4.
 
 Thread rule: immutable; any thread. A change creates a new object.
 """
@@ -186,7 +184,11 @@ class GroupConfig:
             raise ConfigError("share.auto.offset.reset", "must be latest, earliest or by_duration:<ISO 8601>")
 
     def describe(self, broker: BrokerConfig) -> Iterator[ConfigEntry]:
-        """Yield all settings with value, source and synonyms, for DescribeConfigs."""
+        """Yield all settings with value, source and synonyms, for DescribeConfigs.
+
+        As in Kafka 4.2 and later, a setting's synonyms name the broker setting of its default. Kafka 4.1 returns no
+        synonyms.
+        """
         for row in GROUP_SETTINGS.values():
             yield row.entry(row.render(getattr(self, row.attribute)), tuple(self._synonyms(row, broker)))
 

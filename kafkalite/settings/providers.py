@@ -5,15 +5,15 @@
     config.providers.secrets.class=org.apache.kafka.common.config.provider.FileConfigProvider
     config.providers.mounted.class=org.apache.kafka.common.config.provider.DirectoryConfigProvider
 
+    config.providers.env.param.allowlist.pattern=…        limits the environment variables
+    config.providers.secrets.param.allowed.paths=…        limits the files; also for a DirectoryConfigProvider
+
     log.dirs=${env:DATA}                            the environment variable DATA
     node.id=${secrets:/etc/kafka/node:id}           the key `id` of a properties file
     broker.rack=${mounted:/run/secrets:rack}        the content of the file /run/secrets/rack
 
-Providers have Kafka's parameters. The parameter `config.providers.<name>.param.allowlist.pattern` limits the names of
-environment variables. `config.providers.<name>.param.allowed.paths` limits the files and directories.
-
-A variable without a value is a ConfigError. Kafka would keep it as literal text, which is hardly intended. Without the
-setting config.providers, nothing is replaced.
+A variable without a value is a ConfigError, whereas Kafka would keep it as literal text. Without the setting
+config.providers, nothing is replaced.
 
 Sources: KIP-297, KIP-421, KIP-632, KIP-887, KIP-993.
 
