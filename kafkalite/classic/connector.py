@@ -9,8 +9,8 @@
     a rebalance: stop the fetchers ─▶ clear the streams ─▶ commit offsets (even without auto-commit) ─▶ read the group
                  ─▶ release the owner nodes ─▶ claim the new partitions ─▶ start fetchers
 
-A lost connection has no effect until the session timeout is over. Then the fetchers stop, because other members may own
-the partitions by then.
+If the connection is lost for longer than the session timeout, the fetchers stop, because other members may own the
+partitions by then.
 
 Thread rule: any thread may commit or shut down. The connector has one watcher thread, one committer, and one fetcher
 per broker. The lock `_rebalancing` is held through a rebalance; `_wake` guards the flags that kazoo's callbacks set.

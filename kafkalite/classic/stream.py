@@ -4,8 +4,8 @@
     2  the KafkaStream takes a chunk, and hands its messages to the application one by one
     3  with each message that is handed out, ConsumedPosition.consumed moves
 
-A chunk is the result of one fetch of one partition. A rebalance clears the queue. The iteration ends when the connector
-is shut down.
+A chunk is the result of one fetch of one partition. A rebalance clears the queue. A shutdown of the connector ends the
+stream.
 
 Thread rule: one thread iterates a stream; any other may clear or end it. The committer reads positions while the
 iterator moves them: each position is one reference or integer, replaced as a whole.

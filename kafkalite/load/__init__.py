@@ -7,11 +7,12 @@ A manifest lists new files and the offsets that they reach, so each record is lo
     plan            what the next commit reads
     selection       the partitions to read, and where to start and end
     shares          the size of each partition's part of a batch
-    leftovers       reading a range of which some records no longer exist
-    parquet         rows to files
+    leftovers       reads a range from which records are missing
+    parquet         writes rows to files
     layout          folders by hour, day or a column; flattened values
     columns         one schema for all files of a topic, as its columns change
-    decoded         decoded values that do not fit; avro_values and json_values decode
+    avro_values     decodes Avro values; json_values decodes JSON
+    decoded         finds decoded values that do not fit into their columns
     letters         dead letters: records that cannot be loaded
     manifest        the published files and offsets
     compaction      merging of small files
@@ -20,7 +21,7 @@ A manifest lists new files and the offsets that they reach, so each record is lo
     reading         `dataset` and `read`: the loaded data for pyarrow
     arrow_files     access to files that pyarrow cannot read itself
     contents        the files and positions of a directory
-    table_schema    the columns of its topics
+    table_schema    the columns of each topic in a directory
     commits         the commits of a directory, and the hours that they changed
     positions       offsets by partition as JSON
     status          metrics of a continuous load

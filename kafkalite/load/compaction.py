@@ -2,8 +2,8 @@
 
     small files of an hour, in order ─▶ up to `file_size` bytes of them ─▶ one file ─▶ a change: adds it, removes them
 
-Records are copied unchanged. If the columns of a topic have changed, even its large files are rewritten with the
-current columns. Then any reader of the directory finds one schema.
+If the columns of a topic have changed, even its large files are rewritten with the current columns. Then any reader of
+the directory finds one schema.
 
 Readers of manifests see either the old files or the new file.
 

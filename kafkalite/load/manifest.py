@@ -8,8 +8,8 @@
       _staging/ID/...                                 files that are being written
       topic=clicks/date=2026-11-21/hour=19/part-00000007-....parquet
 
-A commit writes pending-ID.json, moves the files to their folders, and renames pending-ID.json to the next number.
-Readers of manifests see either the whole change or nothing. Spark, pyarrow and Hive see only data files, because they
+A commit writes pending-ID.json, moves the files to their folders, and renames pending-ID.json to the next number. So
+readers of manifests see either the whole change or nothing. Spark, pyarrow and Hive see only data files, because they
 ignore names that begin with "_".
 
 After a crash, the next writer undoes the pending change, and empties _staging.

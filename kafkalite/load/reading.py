@@ -2,9 +2,8 @@
 
     manifests ─▶ files, columns ─▶ pyarrow.dataset
 
-Columns that an older file lacks are read as null, and narrower types are widened. pyarrow itself cannot follow a
-rename, or a change from int64 to double. A file with such a column is rewritten in memory each time it is opened, until
-`kafkalite.load.compaction` rewrites it.
+Columns that an older file lacks are read as null, and narrower types are widened. pyarrow cannot follow a rename, or a
+change from int64 to double. A file with such a column is rewritten in memory when it is opened.
 
 Needs pyarrow, but neither Spark nor a broker.
 

@@ -1,9 +1,7 @@
 """Store loaded files in HDFS through WebHDFS: `webhdfs://namenode:9870/path`, or `swebhdfs://` for TLS.
 
-HDFS renames a file atomically, and refuses if the new name exists.
-
-A writer creates a lock file and touches it regularly. If it stops, another writer may replace the lock file. The old
-writer may still run, but can no longer publish its change (kafkalite.load.manifest).
+A writer creates a lock file and touches it regularly. If it stops doing so, another writer may replace the lock file.
+The old writer can then no longer publish its change (kafkalite.load.manifest).
 
 The package `hdfs` implements the protocol, without Java or libhdfs.
 
@@ -223,7 +221,10 @@ class WebHdfs:
         self.move(temporary, name)
 
     def move(self, old: str, new: str) -> None:
-        """Rename a file. FileExistsError if the new name exists, FileNotFoundError if the old name does not."""
+        """Rename a file, which HDFS does atomically.
+
+        FileExistsError if the new name exists, FileNotFoundError if the old name does not.
+        """
         deadline = time.monotonic() + WAIT_S
         asked = False
         while True:

@@ -1,6 +1,6 @@
 """Plan the placement of replicas: compute new replicas for partitions, from the current replicas and a goal.
 
-A plan has the partitions whose replicas change, each with all of its new replicas, the preferred leader first.
+A plan contains the partitions whose replicas change, with all new replicas, the preferred leader first.
 
     rules, in order of priority
     1. Only eligible brokers have replicas, each at most one of a partition. The replication factor is the wanted one.

@@ -10,9 +10,9 @@
     errors.py      codes and texts of errors
 
 A read, such as GET /schemas/ids/7, is answered from the state. A write, such as POST /subjects/s/versions, appends
-records to the topic `_schemas`. A thread that follows the topic adds them to the state.
+records to the topic `_schemas`. A thread follows the topic and updates the state.
 
-The command `kafkalite registry` runs a registry. Several registries can share a topic (topic.py).
+The command `kafkalite registry` runs a registry. Several registries can share a topic.
 
 Threads: one follows the topic, one serves all HTTP sockets, and waitress's workers run the requests.
 """

@@ -5,8 +5,8 @@
 
 The content type is application/vnd.schemaregistry.v1+json, or plain JSON if the client prefers it.
 
-If a read finds nothing, the application waits until this registry has read the writes of other registries, and repeats
-the read.
+If a read finds nothing, the application waits until this registry has read the writes of other registries. Then it
+repeats the read.
 
 Thread rule: any thread.
 """

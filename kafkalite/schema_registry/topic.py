@@ -1,7 +1,7 @@
 """Read, follow and write the registry's topic, so that several registries can share it without a leader.
 
-All registries use the same transactional id, so only one of them can write at a time: it has the turn. A write has
-these steps:
+All registries use the same transactional id, so only one of them can write at a time: the one that has the turn. A
+write has these steps:
 
     1. take the turn   unless this registry has it: send InitProducerId, which fences the previous writer and ends its
                        open transaction
@@ -10,8 +10,8 @@ these steps:
     4. commit          write the records in one transaction (acks=all)
     5. acknowledge     when the follower has read the records
 
-If another registry takes the turn before the commit, the broker rejects the commit. The write then starts again at step
-1. Therefore no id or version is assigned twice.
+If another registry takes the turn before step 4, the broker rejects the commit, and the write starts again at step 1.
+So no id or version is assigned twice.
 
 Thread rule: any thread may call `write`, `refresh` and `read`. Only the follower thread changes the state. Lock order:
 the write lock or the refresh lock, then the state's lock.
