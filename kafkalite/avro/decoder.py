@@ -5,9 +5,8 @@
     binary column ─▶ ids ─▶ a program for each new id ─▶ native loop ─▶ Arrow columns, rows in their order
                      └─ no header, unknown id, bad body ─▶ null, and the reason
 
-All batches have the columns of the reader's schema. Messages may have different writers' schemas, which are fetched
-when their ids first occur. A field that a message lacks gets the default of the reader's schema. Additional fields are
-skipped.
+All batches have the columns of the reader's schema. A writer's schema is fetched when its id first occurs. A field that
+a message lacks gets the default of the reader's schema. Additional fields are skipped.
 
 Needs pyarrow. Thread rule: one thread at a time.
 """

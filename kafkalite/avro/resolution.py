@@ -5,7 +5,7 @@
 The program does Avro's schema resolution. In addition to the specification, units of logical types are converted or
 refused (`logical.py`).
 
-Types that do not match become an op that fails when a message reaches it. So a union can be decoded as long as messages
+Types that do not match become an op that fails when a message reaches it. So a union can be decoded while messages
 contain only its matching branches. An op with column -1 skips a value that the reader's schema lacks.
 
 Pure: no I/O, no state.

@@ -5,7 +5,7 @@
     each(name, ...)         runs a function for many items concurrently and waits for all results
     event()                 a flag that threads can wait for, like threading.Event
 
-A simulation runs all parts of a broker on one thread. It relies on these rules:
+A simulation runs all parts of a broker on one thread, by these rules:
 
 - A part waits for another part only in `Event.wait`.
 - If a worker has no work, its turn returns, and is called again later.

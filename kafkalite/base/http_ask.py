@@ -1,8 +1,7 @@
 """Send one HTTP request to an untrusted server, with limits on time and size.
 
 One deadline covers the name lookup, the connection, the headers and the body. Redirects are not followed, so no other
-server receives the request's data. Error messages contain no part of the URL, which may include a secret. Proxies come
-from the environment, as in urllib.
+server receives the request's data. Error messages contain no part of the URL, which may include a secret.
 
 Thread rule: any thread. Each request runs on its own thread, because the system's name lookup cannot be interrupted.
 """
@@ -119,6 +118,7 @@ def read(
 
     ValueError: the body is larger than `size_max` bytes, or the URL is neither http nor https. urllib.error.HTTPError:
     the status is an error or a redirect. OSError, http.client.HTTPException: the response did not arrive completely.
+    Proxies come from the environment, as in urllib.
     """
 
     def ask() -> bytes:

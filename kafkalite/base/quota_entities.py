@@ -1,7 +1,7 @@
 """Define the entities and keys of quotas, and check quotas (Kafka's ClientQuotaControlManager and QuotaConfig).
 
-An entity is a user, a client id, a user with a client id, or an IP address. An entity with the name None is the default
-of its type: its quota applies where no quota for the exact name exists. Each key limits one rate per second:
+An entity is a user, a client id, a user with a client id, or an IP address. A quota for the name None applies to all
+names without a quota. Each key limits one rate per second:
 
     producer_byte_rate          bytes of Produce requests; a whole number
     consumer_byte_rate          bytes of Fetch responses; a whole number

@@ -6,9 +6,7 @@
     ^A                                    ─▶     refused
 
 Keys come only from a document that the operator configures, at an https address or in a file. Key locations in a token
-are ignored.
-
-Only this module uses PyJWT and cryptography (the extra `oauth`).
+are ignored. Needs PyJWT and cryptography (the extra `oauth`).
 
 Thread rule: tokens are checked in the I/O pool. The thread `kafkalite-jwks` fetches keys.
 

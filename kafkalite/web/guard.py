@@ -2,8 +2,8 @@
 
     known Host, or sign-in? ─▶ cross-site change? ─▶ signed in, if required? ─▶ the application ─▶ security headers
 
-Host: an attacker's web page can point its DNS name at a private address, and send requests to the server there (DNS
-rebinding). Sign-in prevents this; a server without sign-in checks the Host.
+Host: an attacker's web page can point its DNS name at this server, and send requests to it (DNS rebinding). Sign-in
+prevents this; without sign-in, the host name must be known.
 
 Origin: a browser reports which site sent a request. A request that changes something must not come from another site's
 page.

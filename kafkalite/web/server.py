@@ -2,8 +2,8 @@
 
     waitress: one thread for all sockets ─▶ whole requests ─▶ `threads` workers ─▶ the application
 
-waitress reads and writes all connections in one thread, so a slow client does not occupy a worker. `Limits` bounds
-connections, sizes and times. waitress is an optional dependency, imported when a server is started.
+A slow client does not occupy a worker. `Limits` bounds connections, sizes and times. waitress is an optional
+dependency, imported when a server is started.
 
 `bind` binds the ports, and `start` serves. `stop` lets requests in progress finish, and closes all connections.
 

@@ -7,8 +7,8 @@
     driver    all tasks are done: for each task, writes its marker and commits; then Spark stores the checkpoint
               a task has failed: aborts all transactions
 
-A task's rows and its marker (kafkalite.spark.sink.markers) are in one transaction. So if an earlier attempt has
-committed, the repeated task finds its marker and writes nothing.
+A task's rows and its marker (kafkalite.spark.sink.markers) are in one transaction. So if a task has committed, its
+repetition finds the marker and writes nothing.
 
 A read_committed consumer sees each task's rows completely or not at all.
 

@@ -13,8 +13,7 @@
 Exactly-once writes (kafkalite.spark.sink.exactly_once) depend on these markers. A task's rows and its marker are
 written in one transaction.
 
-Markers are not stored as the offsets of a group, because these expire when a query is stopped for a week. Readers
-ignore unknown fields.
+Markers are not stored as the offsets of a group, because these expire. Readers ignore unknown fields.
 
 Thread rule: one thread at a time, that of the Client. Each thread keeps the markers that it has read.
 """

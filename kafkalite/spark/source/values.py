@@ -1,6 +1,6 @@
 """Decode values to columns in a task, for the option value.format. Does not import PySpark.
 
-    batch of the log ─▶ JsonDecoder or AvroDecoder ─▶ value: as declared │ value_error: why it is null
+    batch of the log ─▶ JsonDecoder or AvroDecoder ─▶ value: as declared │ value_error: the reason for a null
 
 The planner process converts the options to a ValueDecoding once per query, so all tasks use the same schema. A worker
 keeps its decoders between tasks.

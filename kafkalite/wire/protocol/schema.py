@@ -8,8 +8,7 @@ A row of a table describes one field: (name, type, versions[, nullable[, tag[, "
     nullable  the versions in which null is allowed; "" for none
     tag       such as "0:12+": the tag number, and the versions in which the field is in the tag buffer (KIP-482);
               "" for none
-    must fit  the message means something else without the field: encoding a value other than the default in a
-              version without the field is an error
+    must fit  encoding fails if the field does not have its default in a version that lacks the field
 
 "3+" has no upper limit, so the table stays valid when the message gets a new version.
 """
