@@ -6,8 +6,7 @@
         ConfigError                 a setting is invalid
         ControllersAway             no controller accepts the broker at this time (exit status 1)
 
-A function whose work ends with an error raises an exception. A response with errors of many partitions uses `ErrorCode`
-values.
+A function that fails raises an exception. A response with errors of many partitions uses `ErrorCode` values.
 
 `ErrorCode` is the table of codes. The script tools/generate_error_codes.py writes the numbers for native code
 (ext/kafkalite/_native/wire/error_codes.pxd).

@@ -6,7 +6,7 @@
                      └─ no header, unknown id, bad body ─▶ null, and the reason
 
 All batches have the columns of the reader's schema. A writer's schema is fetched when its id first occurs. A field that
-a message lacks gets the default of the reader's schema. Additional fields are skipped.
+a message lacks gets the default of the reader's schema. Fields that the reader's schema lacks are skipped.
 
 Needs pyarrow. Thread rule: one thread at a time.
 """

@@ -1,7 +1,7 @@
 """Parse Avro schemas from JSON, and render them as text, by version 1.11 of the Avro specification.
 
 A registry identifies a schema by its text, so the same schema must always have the same text. The text is that of
-Java's Avro library, because another registry may have written the topic of schemas. As in Java, the defaults of fields
+Java's Avro library, because another registry may write the same topic of schemas. As in Java, the defaults of fields
 are not checked.
 
 Thread rule: immutable after parsing; may be shared between threads.

@@ -2,7 +2,7 @@
 
     small files of an hour, in order ─▶ up to `file_size` bytes of them ─▶ one file ─▶ a change: adds it, removes them
 
-If the columns of a topic have changed, even its large files are rewritten with the current columns. Then any reader of
+If the columns of a topic have changed, its large files are also rewritten, with the current columns. Then any reader of
 the directory finds one schema.
 
 Readers of manifests see either the old files or the new file.

@@ -1,6 +1,6 @@
-"""Write records that a load cannot decode to a dead-letter topic, exactly once.
+"""Write the undecodable records of a load to a dead-letter topic, exactly once.
 
-    1. task      writes the rows that it cannot decode to a file in staging
+    1. task      stores its undecodable rows in a file in staging
     2. driver    stores the end offsets of the dead-letter topic in staging, too
     3. commit    moves these files to the folder _letters/ID, and publishes them together with the load's data files
     4. send      sends all letters (dead letters) of this folder in one transaction

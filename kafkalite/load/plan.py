@@ -1,6 +1,6 @@
 """Plan the rounds of a load: from the offsets that are already loaded to the current ends of the partitions.
 
-    ends     of the partitions, fixed when the plan is created
+    ends     the end offsets of the partitions when the plan is created
     starts   the positions in the manifests, corrected where records no longer exist
     round    up to `commit_size` bytes between starts and ends: a LoadRound for an engine
 

@@ -5,7 +5,7 @@
     places.storage_of       selects one of them for a path
 
 An atomic rename publishes changes; object stores have none. Names are relative to the target directory, with "/"
-between folders. `place` returns the full path or URL of a file, which all methods accept as a name, too.
+between folders. `place` returns the full path or URL of a file; all methods also accept it as a name.
 
 Thread rule: an object belongs to one thread at a time. It can be pickled.
 """

@@ -2,7 +2,7 @@
 
     client                                       server
     n,,^Aauth=Bearer <token>^A^A          ─▶     signature, times, issuer, audience
-                                          ◀─     nothing: authenticated; else {"status":"invalid_token"}
+                                          ◀─     an empty token if authenticated; else {"status":"invalid_token"}
     ^A                                    ─▶     refused
 
 Keys come only from a document that the operator configures, at an https address or in a file. Key locations in a token

@@ -8,7 +8,8 @@
     start             a query; it is started again if Spark did not wait long enough for its Python worker
 
 Spark handles state, watermarks and restarts. Durations are as Spark writes them, "10 seconds" or "5 minutes". `late`
-and `after` are required, because they bound Spark's memory.
+(how late rows may arrive) and `after` (how far apart joined rows may be) are required, because they bound Spark's
+memory.
 
 Thread rule: the functions share no state; the result of with_store belongs to one query.
 """

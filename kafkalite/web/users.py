@@ -3,7 +3,7 @@
     # name : role : credential
     alice:admin:scrypt$15$8$1$<salt>$<hash>       a password (RFC 7914); salt and hash in base64
     ci:operator:sha256$<hash>                     a random token, for which a plain hash is secure
-    CN=web-1,O=Example:viewer:certificate         a client certificate, with the name that the mapping rules produce
+    CN=web-1,O=Example:viewer:certificate         a client certificate; the mapping rules produce the name
 
 A `viewer` may read, an `operator` may also change data, and an `admin` may change everything.
 

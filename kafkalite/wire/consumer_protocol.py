@@ -4,7 +4,7 @@
                     from version 1 also owned partitions, from version 2 the generation, from version 3 the rack
     assignment      version (int16) · partitions by topic · user data
 
-The broker decodes only the topics of a classic group. In a consumer group (KIP-848), the broker acts as the group
+For a classic group, the broker decodes only the topics. For a consumer group (KIP-848), the broker acts as the group
 leader for members that use the classic protocol.
 
 Later versions only append fields (KIP-429, KIP-792, KIP-881). So a decoder ignores additional fields. A negative

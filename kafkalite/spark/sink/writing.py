@@ -1,6 +1,6 @@
 """Write the rows of one Spark task to topics, at least once. Does not import PySpark.
 
-    Arrow batches ─▶ ColumnWriter ─▶ acknowledged, or SinkError in one sentence
+    Arrow batches ─▶ ColumnWriter ─▶ acknowledged, or SinkError
 
 If Spark repeats a task or a batch, its rows are written again. Within one attempt the producer is idempotent, so a lost
 response causes no duplicates.
