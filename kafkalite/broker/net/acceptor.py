@@ -1,14 +1,12 @@
 """Accept connections on all listeners with one thread, and assign each to the worker with the fewest connections.
 
-    limit                                               when it is reached
-    connections in total, by listener, by address       a new connection is closed at once
-    free descriptors of the process                     the acceptor pauses; otherwise it would loop, since the
-                                                        listening socket stays readable
-    new connections per second of a listener            the listener is paused for a while
-    new connections per second of an address            the connection is held unread for a while, then closed
+    limit                                            when it is reached
+    connections in total, by listener, by address    a new connection is closed at once
+    free descriptors of the process                  the acceptor pauses
+    new connections per second of a listener         the listener is paused for a while
+    new connections per second of an address         the connection is held unread for a while, then closed
 
-`kafkalite.broker.net.rates` computes the last two. The last tenth of the total and of a listener's limit is reserved
-for networks with few connections (`kafkalite.broker.limits.shares`), since clients are not authenticated yet.
+The module `rates` computes the last two limits.
 
 Thread rule: the composition root calls `start` and `stop`; any worker calls `released`.
 """
@@ -269,7 +267,11 @@ class Acceptor:
 
     def _refusal(self, host: str, listener: BoundListener) -> tuple[str, str] | None:
         """Count a connection and return None. If a limit refuses the connection, return (key, text) of the limit
-        instead."""
+        instead.
+
+        The last tenth of the total and of a listener's limit is reserved for networks with few connections.
+        Networks are counted, because clients are not authenticated yet.
+        """
         network = network_of(host)
         of_both = listener.name, network
         with self._lock:

@@ -1,13 +1,11 @@
 """Limit new connections per second: of all listeners, of one listener, and of one address.
 
-Above the rate of all listeners, or of one listener, the listener is paused: new connections wait in the system's
-backlog. Above the `connection_creation_rate` of an `ip`, a connection is accepted, but not read, and closed after a
-delay. This slows down a client that reconnects at once.
+    all listeners, one listener    the listener is paused; new connections wait in the system's backlog
+    address                        the connection is accepted, held unread, and closed after a delay
 
 A pause or delay is at most one sample (quota.window.size.seconds), as in Kafka's ConnectionQuotas.
 
-Thread rule: only the acceptor's thread, with one exception: any thread may call `set_rates` and `set_address_rates`,
-which replace values as a whole.
+Thread rule: only the acceptor's thread. Any thread may call `set_rates` and `set_address_rates`.
 """
 
 from __future__ import annotations

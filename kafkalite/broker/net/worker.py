@@ -4,7 +4,7 @@
     2  call Connection.on_event for each connection that is ready
     3  take from the mailbox: responses that other threads have completed, and new connections
 
-The loop only selects the connections that are ready. The connections, Cython objects, do everything else.
+The connections are Cython objects, which do everything else.
 
 Thread rule: other threads pass work to a worker only through `mailbox.put`.
 """
