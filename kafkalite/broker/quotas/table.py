@@ -7,8 +7,7 @@ For each quota key, such as producer_byte_rate, the first of these quotas that e
     3  user                          7  client id
     4  any user and client id        8  any client id
 
-A default quota ("any") applies to each entity separately: with a default of 1 MB/s, each user gets 1 MB/s. A client
-without a client id has the quotas of "any client id", so leaving out the id evades no quota.
+A default quota ("any") applies to each user or client id separately.
 """
 
 from __future__ import annotations
@@ -87,7 +86,10 @@ class QuotaTable:
         return any(entity[0][0] != IP for entity in self.entries)
 
     def bound(self, key: str, user: str, client_id: str) -> Bound | None:
-        """Return the quota with this key that applies to a client, or None."""
+        """Return the quota with this key that applies to a client, or None.
+
+        A client without a client id (an empty one) has the quotas of any client id, so it evades no quota.
+        """
         for user_name, client_name in _PRECEDENCE:
             parts = []
             if user_name is not None:
