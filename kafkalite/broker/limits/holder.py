@@ -1,8 +1,7 @@
 """Identify the *holder* to which resources of the broker are charged: a principal at an address.
 
 A client chooses its client id and opens as many connections as it likes, so neither can identify it. The authenticated
-principal and the address can. An IPv6 host usually owns a whole /64 network, so only the first 64 bits of its address
-are used.
+principal and the address can.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def holder_of(principal: str, client_host: str) -> Holder:
 def network_of(client_host: str) -> str:
     """Return the network of a client's address: for IPv4 the address itself, for IPv6 its /64 network.
 
-    Any other text is returned unchanged.
+    An IPv6 host usually owns a whole /64 network. Any other text is returned unchanged.
     """
     try:
         address = ipaddress.ip_address(client_host.partition("%")[0])

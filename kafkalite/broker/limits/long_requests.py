@@ -5,14 +5,11 @@
     3  the dedicated thread runs the first job of the strand whose turn it is
     4  a handler that may wait for a disk is called on one thread of the I/O pool; the strand then waits for a new turn
 
-A holder is a principal at an address (`kafkalite.broker.limits.holder`). If one holder queues a thousand long requests
-on ten connections, a request of another holder waits for only one of them.
-
 While a connection has a strand, its later requests are submitted here, too, even short ones. So the requests of one
 connection take effect in order.
 
-Thread rule: network workers call `submit` and `has_jobs`; for a connection that has jobs on the I/O pool, the pool
-calls them. `finish` and `close` run on any thread. `_lock` is a leaf.
+Thread rule: network workers call `submit` and `has_jobs`, or the I/O pool for a connection with jobs there. Any thread
+may call `finish` and `close`. `_lock` is a leaf.
 """
 
 from __future__ import annotations

@@ -5,14 +5,8 @@ Loops over a client's items do this by iterating over `checkpointed`:
     for topic in checkpointed(request.topics):
         ...
 
-On a network thread, `checkpointed` returns the list itself, which costs nothing per item. In a long request, it checks
-the time before each item: after a portion, the thread sleeps for at least as long as the portion took, up to 100 ms.
-
-When the client has disconnected or the broker stops, `checkpointed` raises `Stopped` between two items, so no item is
-changed halfway.
-
-Do not use `checkpointed` or `checkpoint` while you hold a lock that a network thread may need. Do not use
-`checkpointed` on a collection that other threads change: copy it first.
+On a network thread, `checkpointed` returns the list itself. In a long request, the thread sleeps between two items when
+a portion is over. `Stopped` is raised there if the client has disconnected or the broker stops.
 
 Thread rule: one thread at a time uses a Pace, and only this thread can get it (`run_with`).
 """
@@ -192,6 +186,8 @@ def run_with(pace: Pace, work: Callable[[Pace], T]) -> T:
 def checkpoint() -> None:
     """Mark a point between two items. In a long request, rest if the portion is over; raise Stopped if no response is
     needed.
+
+    Do not call this while you hold a lock that a network thread may need.
     """
     pace = _paces.get(threading.get_ident()) if _paces else None
     if pace is not None:
@@ -201,6 +197,8 @@ def checkpoint() -> None:
 def checkpointed(items: Iterable[T]) -> Iterable[T]:
     """Return the items themselves. In a long request, return an iterator over them, with a checkpoint before each
     item.
+
+    Copy a collection first if other threads change it. For locks, see `checkpoint`.
     """
     if not _paces:
         return items

@@ -4,8 +4,7 @@
     table is fuller than that       only holders of at most SMALL_COUNT entries may add entries
     table has reached its limit     no holder may add entries
 
-No entry is evicted to make room for a new one, so no client can displace another client's entry. An entry that was read
-from the disk has no holder (None). It counts only towards the limit of the table.
+No entry is evicted to make room for a new one, so no client can displace another client's entry.
 
 Thread rule: the lock of the counted table guards its `Shares`. `note_refusal` may be called by any thread.
 """
@@ -56,7 +55,10 @@ class Shares:
         return total + size <= self.limit_for(holder, limit, size)
 
     def add(self, holder: Hashable, size: int = 1) -> None:
-        """Count a holder's new entry, or the growth of an entry. An entry without a holder (None) is not counted."""
+        """Count a holder's new entry, or the growth of an entry.
+
+        An entry without a holder (None), such as one that was read from the disk, is not counted.
+        """
         if holder is None:
             return
         count = self._counts.get(holder, 0) + size
