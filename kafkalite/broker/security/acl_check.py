@@ -1,21 +1,16 @@
 """Decide by ACLs whether a principal, connected from a host, may perform an operation on a resource.
 
+The first of these lines that applies decides:
+
     a matching DENY                          no
     a matching ALLOW                         yes
     an ACL on the resource, for any client   no
     no ACL on the resource                   the default: allow.everyone.if.no.acl.found
 
-The first line that applies decides. An ACL is on a resource if its name equals the resource's name, is `*`, or is a
-prefix (PREFIXED) of that name. It matches a client if principal, host and operation match. A principal of `User:*`, a
-host of `*` and the operation ALL match any; a host may also be a network.
+An ACL is on a resource if its name equals the resource's name, is `*`, or is a prefix (PREFIXED) of that name. It
+matches a client if principal, host and operation match.
 
-An ALLOW of READ, WRITE, DELETE or ALTER also allows DESCRIBE. An ALLOW of ALTER_CONFIGS also allows DESCRIBE_CONFIGS. A
-DENY implies no other operation.
-
-Hosts are compared as addresses, in any notation.
-
-Source: org.apache.kafka.metadata.authorizer.StandardAuthorizerData of Kafka 4.1. `allows_any` is
-`authorizeByResourceType` of its interface Authorizer. Networks (`10.0.0.0/8`) are those of Kafka 4.4, CidrUtils.
+Source: org.apache.kafka.metadata.authorizer.StandardAuthorizerData of Kafka 4.1.
 
 Thread rule: no thread may read during a change; the caller ensures that.
 """
@@ -66,7 +61,7 @@ def is_network(host: str) -> bool:
 
 
 def network(host: str) -> Network:
-    """Return the network of ADDRESS/BITS; ValueError for any other text."""
+    """Return the network of ADDRESS/BITS; ValueError for any other text. Source: CidrUtils of Kafka 4.4."""
     if not host.rpartition("/")[2].isdecimal():
         raise ValueError(f"network {host[:64]!r} has no numeric prefix length")
     return ipaddress.ip_network(host, strict=False)
@@ -97,7 +92,7 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def covers(acl: Acl, operation: AclOperation) -> bool:
-    """Return whether an ACL applies to an operation, directly or by implication."""
+    """Return whether an ACL applies to an operation, directly or by implication. A DENY implies no other operation."""
     if acl.operation is operation or acl.operation is AclOperation.ALL:
         return True
     return acl.permission is AclPermission.ALLOW and operation in _IMPLIED.get(acl.operation, ())
@@ -205,7 +200,7 @@ class Rules:
         """Return whether an ACL allows an operation on some resource of a type.
 
         An ALLOW does not count if a DENY covers its whole pattern. Unlike in `decide`, no operation implies another.
-        The caller handles super users and the default.
+        The caller handles super users and the default. Source: authorizeByResourceType of Kafka's interface Authorizer.
         """
 
         def patterns(section: Section, permission: AclPermission) -> Iterator[str]:

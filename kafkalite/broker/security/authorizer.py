@@ -8,12 +8,8 @@ A standalone broker has its ACLs in the metadata journal. A broker in a cluster 
 A cached decision (native AccessView, for Produce and Fetch) is valid only in the epoch in which it was made. So an
 acknowledged change applies to every later request.
 
-Denials are logged to `kafkalite.authorizer` at INFO. There is one line a minute for each principal, operation and
-resource type, with the number of suppressed lines. At DEBUG every decision is logged, even that of a *probe*: a check
-whose denial only leaves something out of a response.
-
-Thread rule: any thread. `_lock` is a leaf, held for one decision or one change of the ACLs. `_changing` makes check and
-change of a request atomic; it is taken before the locks of the log manager.
+Thread rule: any thread. `_lock` is a leaf. `_changing` makes check and change of a request atomic; it is taken before
+the locks of the log manager.
 """
 
 from __future__ import annotations
@@ -102,7 +98,9 @@ class Authorizer:
     ) -> bool:
         """Return whether a principal may perform an operation. `api` is for the log.
 
-        With `probe`, the client does not attempt the operation, so a denial is not counted.
+        Denials are logged at INFO, once a minute for each principal, operation and resource type. At DEBUG every
+        decision is logged. With `probe`, the client does not attempt the operation: a denial is not counted, and is
+        logged only at DEBUG.
         """
         rule: Acl | None = None
         if principal in self._super_users:

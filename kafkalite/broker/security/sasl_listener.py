@@ -1,13 +1,11 @@
-"""Provide the SASL mechanisms of one listener, and a server for each exchange.
-
-A *server* is the broker's side of one authentication exchange.
+"""Provide the SASL mechanisms of one listener, and a server for each authentication exchange.
 
     PLAIN with a JAAS line      authenticates the users in the line, as in Kafka
     PLAIN without a JAAS line   authenticates SCRAM users: hashes the password and compares it with the stored keys
     SCRAM                       authenticates the users of AlterUserScramCredentials and `kafkalite users`
     OAUTHBEARER                 authenticates any client with a valid token (`kafkalite.security.oauth`)
 
-Thread rule: any thread may call the method `server`; a server belongs to one exchange.
+Thread rule: any thread may call `server`. The returned server belongs to one exchange.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ The certificate and an existing trust store can be reloaded without a restart:
     3  if they are valid and have changed, new connections use them; if they are invalid, the current ones stay
     4  earlier connections keep their TlsContext until they end
 
-Thread rule: any thread may use `context` and `principal_of`. Methods that read files take the listener's lock, and do
-not run on network threads.
+Thread rule: any thread may use `context` and `principal_of`. Methods that read files take the listener's lock, and must
+not be called on network threads.
 """
 
 from __future__ import annotations
