@@ -5,9 +5,6 @@
     3  proposal: if the ISR should change, the change is proposed in an AlterPartition request
     4  answer: the controllers' answer changes the ISR, and then the high watermark may rise
 
-One AlterPartition request is in flight at a time, with the proposals for all waiting partitions. A proposal without an
-answer is sent again until it is answered or newer metadata replaces it.
-
 Source: DefaultAlterPartitionManager and Partition of Kafka 4.1.
 
 Thread rule: `lead_locked` is called with the log's lock, and `joinable` by network workers. The rest runs on this
@@ -353,7 +350,10 @@ class InSyncReplicas:
     # --- requests and answers, on the worker --------------------------------------------------------------------------
 
     def _send(self, now: float) -> None:
-        """Send one request with all waiting proposals, unless one is in flight."""
+        """Send one request with all waiting proposals, unless one is in flight.
+
+        A proposal without an answer is sent again, until it is answered or newer metadata replaces it.
+        """
         if self._under_way or now < self._send_from:
             return
         items = self._waiting = [each for each in self._waiting if self._is_wanted(each)]

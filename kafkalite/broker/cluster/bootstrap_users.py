@@ -1,9 +1,8 @@
 """Write users with their SCRAM credentials into the files of controllers that have not been started yet.
 
-No request accepts the keys of a SCRAM credential, so they must be in the controllers' files. The command `kafka-storage
-format` writes the file bootstrap.checkpoint: a snapshot with a header, batches of records and a footer. This module
-inserts the users as one batch before the footer. Call it for every controller: the one that first leads the quorum
-applies its file.
+The command `kafka-storage format` writes the file bootstrap.checkpoint: a snapshot with a header, batches of records
+and a footer. This module inserts the users as one batch before the footer. The file is necessary, because no request
+accepts the keys of a SCRAM credential.
 
 Source: BootstrapDirectory and BatchFileWriter of Kafka 4.1. Blocks; the directory must not be in use.
 """
@@ -33,7 +32,10 @@ EPOCH_SIZE: Final = 4
 
 
 def add_users(directory: str, credentials: Credentials, now_ms: int) -> Credentials:
-    """Add the users that the controller does not have; return the added users. Raises StartupError and OSError."""
+    """Add the users that the controller does not have; return the added users. Raises StartupError and OSError.
+
+    Call it for every controller: the one that first leads the quorum applies its file.
+    """
     path = f"{directory}/{BOOTSTRAP}"
     data = files.read_bytes(path)
     if data is None:

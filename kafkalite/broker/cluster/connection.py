@@ -1,8 +1,7 @@
 """Connect to a controller or another broker, and send one request at a time.
 
-A request has the newest version that both sides support. If the listener requires it, the connection uses TLS, and the
-broker authenticates with SASL. It re-authenticates before its session ends (KIP-368). Responses up to 1 GiB are
-accepted, since they come from the cluster itself, but memory is allocated only as bytes arrive.
+A request has the newest version that both sides support. If the listener requires it, the connection uses TLS and
+authenticates with SASL. It re-authenticates before its session ends (KIP-368).
 
 Thread rule: a connection belongs to one thread. Any other thread may abort it, which ends the request in flight.
 """
@@ -34,6 +33,7 @@ CONNECT_TIMEOUT_S: Final = 10.0
 NEGOTIATED_IN: Final = 3
 """The version of ApiVersions that every release since Kafka 2.4 supports."""
 RESPONSE_SIZE_MAX: Final = 1 << 30
+"""Responses come from the cluster itself. Memory for them is allocated only as bytes arrive."""
 SESSION_PART: Final = 0.85
 """The fraction of a session after which the broker authenticates again; Kafka's clients take 85 to 95 %."""
 _SIZE: Final = struct.Struct(">i")

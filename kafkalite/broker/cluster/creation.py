@@ -1,8 +1,7 @@
 """Create topics automatically: send CreateTopics to the controller in the name of the client that asked for a topic.
 
-The controller's settings determine the number of partitions and replicas (the request has -1 for each). While a request
-for a topic is in flight, the topic is not requested again, even if more clients ask for it. The controller's response
-is dropped: clients ask for the topic again and see the result.
+While a request for a topic is in flight, the topic is not requested again. The controller's response is dropped:
+clients ask for the topic again and see the result.
 
 Source: AutoTopicCreationManager of Kafka 4.1. Any thread.
 """
@@ -54,7 +53,10 @@ class Creation:
         self._asked: set[str] = set()
 
     def ask(self, names: Iterable[str], client_id: str | None, principal: str, host: str) -> None:
-        """Request the creation of these topics. A topic for which a request is in flight is left out."""
+        """Request the creation of these topics. A topic for which a request is in flight is left out.
+
+        The controller's settings determine the numbers of partitions and replicas, which are -1 in the request.
+        """
         with self._lock:
             fresh = [name for name in dict.fromkeys(names) if name not in self._asked]
             del fresh[max(0, TOPICS_MAX - len(self._asked)) :]

@@ -1,8 +1,7 @@
 """Report to the controllers in which directory each replica of this broker is (KIP-858).
 
-The report names this broker's data directory, or LOST for an unfit replica. A replica is *fit* while it has lost no
-record and can be written. A replica in LOST can neither be elected nor join the ISR. That protects acknowledged
-records.
+A replica is *fit* while it has lost no record and can be written. An unfit replica is reported in the directory LOST.
+There it can neither be elected nor join the ISR, which protects acknowledged records.
 
 A damaged replica is repaired in these steps:
 
@@ -11,9 +10,6 @@ A damaged replica is repaired in these steps:
     3  the fetcher truncates the log at the damage, and copies the later records again
     4  the replica is fit: AssignReplicasToDirs reports this broker's directory
     5  the leader proposes to add the replica to the ISR
-
-While no other replica is in sync, an unfit replica that was not truncated stays in its directory. It leads with the
-records that it has: damaged records are not served, and no offset is assigned twice.
 
 Source: AssignmentsManager of Kafka 4.1, ReplicationControlManager.handleAssignReplicasToDirs.
 
@@ -197,6 +193,9 @@ class DirectoryAssignments:
 
     def _review(self, log: ReplicaLog) -> bytes | None:
         """Return the directory to report for a replica now; None if nothing has to be reported.
+
+        While no other replica is in sync, an unfit replica that was not truncated stays in this broker's directory. It
+        leads with the records that it has. Damaged records are not served, and no offset is assigned twice.
 
         A truncated replica in the ISR or ELR stays in LOST even if no other replica is left: only an unclean election
         may give up acknowledged records. The controllers keep a replica eligible (KIP-966) while fewer than

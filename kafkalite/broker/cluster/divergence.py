@@ -1,8 +1,7 @@
 """Compute the offset at which a follower's log diverges from its leader's and must be truncated.
 
 The follower sends the epoch F of its last batch. The leader finds the largest epoch L <= F in its own log, and returns
-L and the offset at which L ends in the leader's log (KIP-595). The module `kafkalite.broker.log.log_truncation`
-truncates the follower's log.
+L and the offset at which L ends in the leader's log (KIP-595).
 
 Source: AbstractFetcherThread.getOffsetTruncationState of Kafka 4.1. Pure functions.
 """

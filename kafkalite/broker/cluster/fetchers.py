@@ -2,11 +2,8 @@
 
     kafkalite-fetcher-LEADER-N    fetches from the leader (`Follower`) and applies its responses to the logs
 
-Each partition belongs to one thread. A fetcher has its own connection to the leader's inter-broker listener. The
-metadata thread adds and removes partitions without waiting for a fetcher. A log itself rejects a late response if it
-now leads or follows another leader (LeaderChanged).
-
-Request versions depend only on the cluster's metadata.version, as with a Java broker.
+Each partition belongs to one thread. A fetcher has its own connection to the leader's inter-broker listener. A log
+rejects a late response if it now leads or follows another leader (LeaderChanged).
 
 Source: ReplicaFetcherManager, ReplicaFetcherThread, RemoteLeaderEndPoint of Kafka 4.1.
 """
@@ -89,8 +86,9 @@ class OwnBroker(NamedTuple):
 
 @functools.cache
 def version_for(rows: tuple[tuple[int, int], ...], metadata_version: int) -> int:
-    """Return the request version for this metadata.version. `rows` has (metadata.version, request version), newest
-    first.
+    """Return the request version for this metadata.version, as a Java broker does.
+
+    `rows` has (metadata.version, request version), newest first.
     """
     return next(version for since, version in rows if metadata_version >= since)
 

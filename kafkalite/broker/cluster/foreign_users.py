@@ -5,7 +5,7 @@
                       the log after it
 
 Both brokers store the same SCRAM keys, so passwords stay valid. No request returns these keys, so they must be read
-from the files. Only records about users are decoded, so the log may be from a newer Kafka than this release supports.
+from the files.
 """
 
 from __future__ import annotations
@@ -82,7 +82,10 @@ def of_snapshot(path: str) -> Credentials:
 
 
 def _of_kafka(path: str, names: list[str]) -> Credentials:
-    """Return the credentials in the newest snapshot and the log after it."""
+    """Return the credentials in the newest snapshot and the log after it.
+
+    Only records about users are decoded, so the log may be from a newer Kafka than this release supports.
+    """
     found: Credentials = {}
     first = 0
     snapshots = sorted(name for name in names if name.endswith(SNAPSHOT) and name[:20].isdigit())

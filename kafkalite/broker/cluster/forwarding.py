@@ -3,8 +3,7 @@
     forward(request) ─▶ queue ─▶ kafkalite-forwarder ─▶ Envelope to the quorum's leader ─▶ Deferred
 
 One request is in flight at a time, on the forwarder's own connection. If the leader changes, the request is sent again
-to the new leader. The controller gets the client's principal and address, and decides whether the request is allowed.
-Registrations and heartbeats use another connection, which belongs to the member.
+to the new leader. The controller decides whether the client's request is allowed.
 
 Source: ForwardingManager and NodeToControllerChannelManager of Kafka 4.1. Any thread may call `forward`.
 """

@@ -2,14 +2,10 @@
 
     image ─▶ Delta(image) ─▶ apply(record) … ─▶ build(offset, epoch) ─▶ image
 
-An image has one mapping (a *section*) for each kind of object. A delta copies only the sections that its records
-change, and in a topic only the partitions that they change. Consecutive images have all other objects in common, so a
+An image has one mapping (a *section*) for each kind of object. Consecutive images share all unchanged objects, so a
 reader finds changes by comparing identities.
 
-A snapshot is applied to EMPTY: objects that it does not contain no longer exist.
-
-A record that does not fit the image, such as a change of a partition that does not exist, raises MetadataFault: the
-image would no longer equal the controller's.
+A record that does not fit the image, such as a change of a partition that does not exist, raises MetadataFault.
 
 Source: the images and deltas of org.apache.kafka.image in Kafka 4.1, and PartitionRegistration.merge.
 
@@ -187,7 +183,11 @@ EMPTY: Final = Image()
 
 
 class Delta:
-    """The changes that records make to an image; `build` returns the next image."""
+    """The changes that records make to an image; `build` returns the next image.
+
+    A delta copies only the sections that its records change, and in a topic only the partitions that they change. A
+    snapshot is applied to EMPTY: objects that it does not contain no longer exist.
+    """
 
     def __init__(self, image: Image) -> None:
         self._image = image

@@ -10,9 +10,7 @@ The state is COMMITTED, or PENDING while a proposal is not decided:
     answer: any other error                        PENDING, and the proposal is sent again
     metadata: newer partition or leader epoch      COMMITTED, with the ISR of the metadata
 
-The controllers decide. Each decision has a partition epoch, which the next proposal must contain (compare and set). At
-most one proposal is pending. Until it is decided, the high watermark waits for the replicas of both the old and the
-proposed ISR (`maximal`).
+A proposal must contain the partition epoch of the controllers' last decision (compare and set).
 
 Source: Partition.prepareIsrExpand, handleAlterPartitionUpdate, handleAlterPartitionError and makeLeader of Kafka 4.1.
 
@@ -93,7 +91,7 @@ class InSync:
 
     @property
     def maximal(self) -> frozenset[int]:
-        """All replicas that count for the high watermark.
+        """All replicas that count for the high watermark: with a pending proposal, those of both ISRs.
 
         A joining replica may already be eligible as leader, and a leaving replica may still be eligible (KIP-497).
         """

@@ -3,13 +3,11 @@
     REGISTERING ─▶ STARTING ─▶ IN_SERVICE ─▶ STOPPING ─▶ STOPPED         any phase before STOPPED ─▶ FAILED
 
     REGISTERING   the broker registers and gets its epoch
-    STARTING      heartbeats report the applied metadata. When the controllers report that it has caught up and the
-                  broker is ready to serve, the broker asks to be unfenced
+    STARTING      heartbeats report the applied metadata. Once the broker has caught up and is ready to serve, it asks
+                  to be unfenced
     IN_SERVICE    heartbeats continue. If the controllers get none for their broker.session.timeout.ms, they fence the
                   broker; a later heartbeat unfences it
     STOPPING      heartbeats ask for a controlled shutdown; the broker serves clients until it leads no partition
-
-Only one process may use a node id: a process fails if another process's registration replaces its own.
 
 Source: BrokerLifecycleManager of Kafka 4.4. Takes events and returns requests; no I/O and no clock. Belongs to one
 thread.

@@ -1,5 +1,7 @@
 """Join a cluster with Apache Kafka's controllers, and follow its metadata.
 
+    start ─▶ wait_caught_up ─▶ the other parts of the broker start ─▶ enter ─▶ … ─▶ stop
+
 A member has these threads:
 
     kafkalite-metadata    fetches the metadata log from the quorum's leader (`Observer`) and publishes images
@@ -8,13 +10,7 @@ A member has these threads:
     kafkalite-heartbeat   registers and sends heartbeats (`Lifecycle`) on its own connection, so nothing delays them
 
 The metadata thread calls `listeners` with the previous image and the new one, in order. A heartbeat reports an image as
-applied only after these calls.
-
-    start ─▶ wait_caught_up ─▶ the other parts of the broker start ─▶ enter ─▶ … ─▶ stop
-
-`wait_caught_up` and `enter` wait; `give_up` ends both waits early. A fault that prevents the broker from continuing,
-such as another broker with the same id, is reported to `on_fatal`, once. During the start it is raised as a
-StartupError instead. Any thread may read `image`.
+applied only after these calls. Any thread may read `image`.
 """
 
 from __future__ import annotations
@@ -107,6 +103,9 @@ class Member:
     ) -> None:
         """Create a member that is not started. `cordoned` returns whether the settings close the data directory to new
         partitions.
+
+        `on_fatal` is called once, after the start, with a fault that prevents the broker from continuing. An example is
+        another broker with the same id. During the start such a fault is raised as a StartupError instead.
         """
         self.image: Image = EMPTY
         self.listeners: list[Callable[[Image, Image], None]] = []

@@ -1,11 +1,10 @@
 """Report a cluster's metrics: brokers, controller, partitions, elections, and this broker's state.
 
-Values of the cluster come from the broker's current image, so brokers with the same image report the same values. Alert
-rules use the maximum over the brokers. The broker's own state comes from its `Member`. Elections are counted when the
-image changes.
+Metrics of the whole cluster come from the broker's current image, so brokers with the same image report
+the same values. Alert rules use the maximum over the brokers.
 
-Source of names: BrokerServerMetrics, ReplicaManager and KafkaRaftMetrics of Kafka 4.1, as Prometheus's JMX exporter
-writes them. Names of metrics that a Java broker does not have begin with kafkalite_cluster_.
+Names are those of BrokerServerMetrics, ReplicaManager and KafkaRaftMetrics of Kafka 4.1, as Prometheus's JMX exporter
+writes them. Metrics that a Java broker does not have begin with kafkalite_cluster_.
 """
 
 from __future__ import annotations

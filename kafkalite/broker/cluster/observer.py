@@ -2,12 +2,10 @@
 
     1  request(version) returns a Fetch request, or a FetchSnapshot request for a snapshot
     2  the caller sends the request to quorum.address
-    3  fetched(response) or snapshot(response) applies the response, and returns a new image or None
+    3  fetched(response) or snapshot(response) applies the response, and may return a new image
     4  failed() is called instead if there is no response
 
-The leader also sends records that are not committed yet. They are kept until the high watermark has passed them, and
-only then applied. They are dropped if the leader's log diverges from them. Applied records are never undone. Nothing is
-stored on disk.
+Records are applied only when they are committed. Applied records are never undone. Nothing is stored on disk.
 
 Source: KIP-595, KIP-630 (snapshots), KafkaRaftClient of Kafka 4.1. Does no I/O; belongs to one thread.
 """
@@ -145,6 +143,9 @@ class Observer:
 
     def fetched(self, response: FetchResponse) -> tuple[Image | None, float]:
         """Handle a Fetch response. Raises MetadataFault.
+
+        The leader also sends records that are not committed yet. They are kept until the high watermark has passed
+        them, and dropped if the leader's log diverges from them.
 
         Return (the image to publish, or None; the seconds to wait before the next request).
         """

@@ -1,7 +1,6 @@
 """Derive from a cluster's metadata image which partitions this broker has, and which of them it leads.
 
-No log is opened before the image has this process's registration. An earlier image may lack partitions of this broker,
-and their directories would be set aside as strays. Later, only the changes between consecutive images are applied.
+After the first image, only the changes between consecutive images are applied.
 
 Source: ReplicaManager.applyDelta and LocalReplicaChanges of Kafka 4.1. Belongs to the metadata thread.
 """
@@ -31,7 +30,11 @@ class Partitions:
         """The last image that was applied to the logs."""
 
     def use(self, _before: Image, now: Image) -> None:
-        """Apply a new image to the logs."""
+        """Apply a new image to the logs.
+
+        No log is opened before the image has this process's registration. An earlier image may lack partitions of this
+        broker, and their directories would be set aside as strays.
+        """
         own = now.brokers.get(self._node_id)
         if self._used is EMPTY and (own is None or own.incarnation != self._incarnation):
             return

@@ -5,9 +5,6 @@
 An *item* is, for example, a transaction marker. A lane has its own thread and connection (`Brokers`), and one request
 in flight. Items that arrive during a request wait for the next one.
 
-A lane sends nothing twice. Without a response `settle` gets None, and the sender decides whether to put the items
-again.
-
 Any thread; `settle` is called on the lane's thread.
 """
 
@@ -59,7 +56,10 @@ def _that_agree(waiting: list[Any], says: Says | None) -> tuple[list[Any], list[
 
 
 class Lane:
-    """Queues the items for one API of one broker, and sends them in batches."""
+    """Queues the items for one API of one broker, and sends them in batches.
+
+    A lane sends nothing twice. If there is no response, the sender decides whether to put the items again.
+    """
 
     def __init__(
         self,

@@ -1,9 +1,7 @@
 """Allocate producer ids from blocks that a controller gives to this broker, so that no two brokers allocate the same.
 
-The first block is requested when the broker enters service. The next one is requested when a tenth of the current block
-is left. While no id is available, a producer gets COORDINATOR_LOAD_IN_PROGRESS, on which even old clients retry.
-
-A stop loses the rest of a block, which is harmless. Nothing is stored on disk.
+The next block is requested when a tenth of the current block is left. A stop loses the rest of a block, which is
+harmless. Nothing is stored on disk.
 
 Source: RPCProducerIdManager of Kafka 4.1. Any thread.
 """
@@ -60,7 +58,10 @@ class BlockIds:
         self._ask_from = 0.0
 
     def next(self) -> int:
-        """Return an unused id. Raises COORDINATOR_LOAD_IN_PROGRESS while no id is available. Never blocks."""
+        """Return an unused id. Raises COORDINATOR_LOAD_IN_PROGRESS while no id is available. Never blocks.
+
+        After this error even old clients retry.
+        """
         given = self.take()
         if given is None:
             raise error_for(

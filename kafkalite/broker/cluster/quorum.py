@@ -1,9 +1,7 @@
 """Find the leader of the controllers' quorum; without a known leader, choose the next address to try.
 
-A node that gets a Fetch and is not the leader responds with the leader's id and epoch, and in newer versions with its
-address. Without an address in the response, the leader's id is looked up: in `controller.quorum.voters`, or in the
-controllers' registrations in the metadata log. The epoch never decreases. While no leader is known, the configured
-addresses are tried in turn.
+A node that is not the leader answers a Fetch with the leader's id and epoch. The epoch never decreases. While no leader
+is known, the configured addresses are tried in turn.
 
 Source: KafkaRaftClient (transitions of an observer) and RequestManager of Kafka 4.1.
 
@@ -68,7 +66,11 @@ class Quorum:
         self._failures = 0
 
     def told(self, leader_id: int, epoch: int, endpoints: Mapping[int, Address], image: Image) -> None:
-        """Apply a response that names a leader. Do nothing if a newer leader is known."""
+        """Apply a response that names a leader. Do nothing if a newer leader is known.
+
+        Newer versions of the response have the leader's address in `endpoints`. Otherwise it is that of the leader's id
+        in `controller.quorum.voters`, or in the controllers' registrations in the metadata log.
+        """
         if epoch < self.epoch or (epoch == self.epoch and leader_id == UNKNOWN != self.leader_id):
             return
         if (leader_id, epoch) != (self.leader_id, self.epoch):

@@ -3,11 +3,8 @@
     value    frame version, api key and record version, an unsigned varint each; then the record at that version
     control  key: int16 version, int16 type; value: the record, which begins with its own version
 
-The batches have magic 2, like those of topics. Kafka's controllers never compress them, but compressed batches can be
-read, too.
-
 A record of an unknown type, or with bytes left over, raises MetadataFault: without it, the image would differ from the
-controller's. Control records that do not concern a broker are skipped.
+controller's.
 
 Source: MetadataRecordSerde and ControlRecordUtils of Kafka 4.1; schemas of 4.4. Does no I/O; any thread.
 """
@@ -67,7 +64,10 @@ class Batch(NamedTuple):
 
 
 def read_batches(data: bytes | memoryview) -> Iterator[Batch]:
-    """Yield the complete batches in a piece of the log. An incomplete last batch is ignored. Raises MetadataFault."""
+    """Yield the complete batches in a piece of the log. An incomplete last batch is ignored. Raises MetadataFault.
+
+    The batches have magic 2, like those of topics, and may be compressed. Kafka's controllers never compress them.
+    """
     view = memoryview(data)
     position = 0
     try:

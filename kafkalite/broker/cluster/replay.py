@@ -1,9 +1,7 @@
 """Apply committed batches of the metadata log, and decide when a new image is published.
 
-A published image contains whole batches only, and never a part of a controller's transaction. Records after a
-BeginTransaction are applied, but not published until the transaction ends. If it is aborted, they are dropped.
-
-The offset of an image is that of its last record. Heartbeats report this offset.
+A published image contains whole batches only, and never a part of a controller's transaction. Its offset is that of its
+last record.
 
 Source: MetadataBatchLoader and SnapshotGenerator of Kafka 4.1. Does no I/O; belongs to one thread.
 """
@@ -35,7 +33,10 @@ class Replay:
         self._before: Image | None = None  # the image before an open transaction
 
     def apply(self, batches: Iterable[Batch]) -> Image | None:
-        """Apply committed batches in order. Return the image to publish, or None if there is none yet."""
+        """Apply committed batches in order. Return the image to publish, or None if there is none yet.
+
+        Records of an open transaction are applied, but not published. If the transaction is aborted, they are dropped.
+        """
         for batch in batches:
             for offset, record in batch.records:
                 self._apply(offset, record, batch.epoch)

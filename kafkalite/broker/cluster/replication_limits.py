@@ -4,11 +4,7 @@
                out of sync
     follower   while the follower's rate is used up, it does not fetch throttled partitions that lag
 
-The topic settings `leader.replication.throttled.replicas` and `follower.replication.throttled.replicas` list the
-throttled replicas as partition:broker, or as `*` for all. Bytes for in-sync replicas are charged, too, but never
-delayed.
-
-Kafka measures a rate only over the last quota windows. So the debt of a rate is limited to these windows.
+Bytes for in-sync replicas are charged, too, but never delayed.
 
 Source: ReplicationQuotaManager, TopicConfigHandler and SimpleRate of Kafka 4.1.
 """
@@ -29,12 +25,18 @@ EVERY: Final = "*"
 
 
 def is_limited(names: Sequence[str], partition: int, node_id: int) -> bool:
-    """Return whether this broker's replica is in a topic's list of throttled replicas, each PARTITION:BROKER."""
+    """Return whether this broker's replica is in a topic's list of throttled replicas: PARTITION:BROKER, or `*`.
+
+    The topic settings leader.replication.throttled.replicas and follower.replication.throttled.replicas have the lists.
+    """
     return bool(names) and (EVERY in names or f"{partition}:{node_id}" in names)
 
 
 class ReplicationLimits:
-    """The rates in bytes per second for this broker's throttled partitions. Any thread."""
+    """The rates in bytes per second for this broker's throttled partitions. Any thread.
+
+    Kafka measures a rate only over the last quota windows. So the debt of a rate is limited to these windows.
+    """
 
     def __init__(self, config: BrokerConfig) -> None:
         self.leading = Meter(inf, inf, inf)

@@ -11,11 +11,9 @@ For example:
     listener.name.controller.ssl.truststore.location=ca.pem                    or without the prefix
     listener.name.inside.scram-sha-512.sasl.jaas.config=…ScramLoginModule required username="b7" password="…";
 
-Mechanisms are SCRAM-SHA-512, SCRAM-SHA-256 and PLAIN. Host names are verified unless
-ssl.endpoint.identification.algorithm is empty. TLS is that of Python's standard library. Any thread.
+Mechanisms are SCRAM-SHA-512, SCRAM-SHA-256 and PLAIN. Any thread.
 
-Source: ChannelBuilders.clientChannelBuilder of Kafka 4.1, as NodeToControllerChannelManager and BrokerBlockingSender
-use it.
+Source: ChannelBuilders.clientChannelBuilder of Kafka 4.1.
 """
 
 from __future__ import annotations
@@ -69,7 +67,10 @@ def _made(config: BrokerConfig, door: Door) -> Security | None:
 
 
 class Security:
-    """The TLS and SASL of connections to controllers, or of connections to other brokers."""
+    """The TLS and SASL of connections to controllers, or of connections to other brokers.
+
+    Host names are verified, unless ssl.endpoint.identification.algorithm is empty.
+    """
 
     def __init__(self, config: BrokerConfig, door: Door) -> None:
         """Load the certificates and the login. Raises ConfigError if a certificate cannot be loaded, or if the login

@@ -1,8 +1,8 @@
 """Apply the dynamic settings in a cluster's image: of brokers, topics, groups and client metrics subscriptions.
 
-Controllers store settings as strings, and validate only the settings that they know. If this release cannot apply a
-setting of a broker or topic, it is skipped with a warning, and the others apply, as on a Kafka broker. But the settings
-of a group or subscription apply only if all of them are valid. Nothing is stored on disk.
+Controllers validate only the settings that they know. If this release cannot apply a setting of a broker or topic, the
+setting is skipped with a warning, as on a Kafka broker. The settings of a group or subscription apply only if all of
+them are valid. Nothing is stored on disk.
 
 Source: DynamicConfigPublisher and DynamicBrokerConfig.fromPersistentProps of Kafka 4.1.
 """
