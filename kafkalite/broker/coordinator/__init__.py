@@ -56,13 +56,6 @@ Requests are messages of `kafkalite.wire.protocol`. A response that has to wait 
 Lock order: a transactional id's lock ▸ a group's lock ▸ the locks of the tables, the timers and the state log. The last
 three are leaves. Responses and callbacks into other packages run without any of these locks.
 
-An offset commit:
-
-    1  the handler calls `CommittedOffsets`, which takes the group's lock and checks generation and member
-    2  under the same lock it queues the records in the `StateLog`, so the log has the order of the checks
-    3  one job on the I/O pool appends all writes that wait for a partition, and requests one flush
-    4  after the flush, the offsets become visible in the group, and the client gets its response
-
 A transaction:
 
     InitProducerId        gives a transactional id its producer id and epoch, and fences the older producer
@@ -71,7 +64,4 @@ A transaction:
     EndTxn                writes Prepare durably, and responds
     `MarkerWriter`        writes a marker to every partition; a durable marker commits or drops pending offsets
     Complete              is written when all markers are durable
-
-A transaction that times out is aborted in the same way, with its epoch raised by one. A restart resumes unfinished
-transactions.
 """

@@ -2,11 +2,8 @@
 
     members (subscribed topics, current target) + partition counts of the topics ─▶ member ─▶ partitions
 
-    uniform  The default. The members' numbers of partitions differ by at most one, as far as subscriptions allow. Among
-             such assignments, it chooses one that moves few partitions.
-    range    Topic by topic. The subscribers' numbers of partitions of a topic differ by at most one. Members
-             keep their partitions where possible. New topics with equal partition counts and equal subscribers are
-             split alike.
+    uniform    all partitions are divided equally; the default
+    range      the partitions of each topic are divided equally
 
 Both assign every partition of a subscribed topic to exactly one of its subscribers. The result depends only on the
 arguments: members are processed in the order of their ids.
@@ -41,7 +38,11 @@ Partition = tuple[bytes, int]
 
 
 def uniform(members: Mapping[str, Subscriber], counts: Mapping[bytes, int]) -> dict[str, Assignment]:
-    """Return a balanced assignment (the assignor `uniform`). `counts`: topic id → number of partitions."""
+    """Return a balanced assignment (the assignor `uniform`). `counts`: topic id → number of partitions.
+
+    The members' numbers of partitions differ by at most one, as far as subscriptions allow. Among such assignments, the
+    function chooses one that moves few partitions.
+    """
     if not members:
         return {}
     subscriptions = {member.topics for member in members.values()}
@@ -53,6 +54,9 @@ def uniform(members: Mapping[str, Subscriber], counts: Mapping[bytes, int]) -> d
 def by_range(members: Mapping[str, Subscriber], counts: Mapping[bytes, int]) -> dict[str, Assignment]:
     """Return an assignment that splits topic by topic (the assignor `range`). `counts`: topic id → number of
     partitions.
+
+    The subscribers' numbers of partitions of a topic differ by at most one. Members keep their partitions where
+    possible. New topics with equal partition counts and equal subscribers are split alike.
     """
     held: dict[str, dict[bytes, set[int]]] = {member_id: {} for member_id in members}
     for topic, subscribers in sorted(_subscribers(members).items()):

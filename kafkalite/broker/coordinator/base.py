@@ -1,12 +1,10 @@
 """Define the base class of groups of both protocols (`GroupBase`).
 
-A group has a lock, committed offsets, and responses that are delivered after the lock is released.
-
     GroupBase ─┬─ group.Group                    the classic protocol: the leading member assigns partitions
                └─ consumer_group.ConsumerGroup   the consumer protocol (KIP-848): the broker assigns partitions
 
-If a client joins an empty group with the other protocol, a group of that protocol replaces it under the same id. The
-new group has the lock and the offsets of the old one, so a commit that is still being written takes effect.
+If a client joins an empty group with the other protocol, a group of that protocol replaces it. The new group has the
+id, the lock and the offsets of the old one, so a commit that is still being written takes effect.
 
 Thread rule: the group's lock, which `changing()` takes, guards everything; methods ending in `_locked` need it.
 Responses are collected in an outbox and delivered when the lock is released.
@@ -182,6 +180,11 @@ class GroupBase(Outbox, ABC):
     def kept_since_locked(self, topic: str, committed: Committed) -> int | None:
         """Return the time in ms from which the retention of a committed offset counts; None while the offset must be
         kept.
+
+            classic group, empty                      the commit, or later the moment when the group became empty
+            classic group that never had members      the commit
+            Stable classic group, type `consumer`     the commit; None if members subscribe to the topic
+            group of the consumer protocol (KIP-848)  the commit; None if members subscribe to the topic
         """
 
     @property

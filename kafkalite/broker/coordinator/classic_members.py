@@ -1,6 +1,4 @@
-"""Serve classic members of a consumer group (KIP-848): JoinGroup, SyncGroup, Heartbeat.
-
-    A classic member is a member of a consumer group that uses the classic protocol.
+"""Serve classic members of a consumer group (KIP-848), which use the classic protocol: JoinGroup, SyncGroup, Heartbeat.
 
     JoinGroup   changes a member as a ConsumerGroupHeartbeat does, and waits for no other member. The generation in
                 the response is the member epoch
@@ -8,7 +6,7 @@
     Heartbeat   returns REBALANCE_IN_PROGRESS when the member has to rejoin (`ConsumerState.must_join_again`)
 
 A JoinGroup runs as an operation in a batch (`operation_queue`). A SyncGroup and a Heartbeat change nothing, so they are
-answered at once from the durable state. The module `member_timers` has the timeouts.
+answered at once from the durable state.
 
 Thread rule: as in `base`.
 """

@@ -2,10 +2,6 @@
 
     Empty ──join──▶ Assigning ──assignment──▶ Reconciling ──all members done──▶ Stable       (Dead: deleted, replaced)
 
-A heartbeat first computes the target assignment, if the existing one is for an earlier group epoch. Then it takes its
-member one step towards the target (`consumer_state.reconciled`). This runs as an operation in a batch
-(`operation_queue`), and the response waits until the change is durable.
-
     ConsumerGroup ─┬─ ConsumerHeartbeats    ConsumerGroupHeartbeat
                    ├─ ClassicMembers        JoinGroup, SyncGroup and Heartbeat of classic members
                    ├─ Membership            members join, change, are reconciled, leave and are fenced

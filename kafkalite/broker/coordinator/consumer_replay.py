@@ -1,8 +1,7 @@
 """Rebuild consumer groups (KIP-848) from their records in `__consumer_offsets`, in the order of the log.
 
 Compaction keeps the newest record of each key at its offset. So a member's current assignment may come before the
-member's own record. An assignment that has no member at the end is dropped: the broker died while it was deleting the
-group.
+member's own record.
 
 Thread rule: belongs to the loading thread.
 """
@@ -80,7 +79,10 @@ class ConsumerReplay:
         return state.members.get(member_id) or ConsumerMember(member_id=member_id)
 
     def finish(self) -> dict[str, ConsumerState]:
-        """Return group id → state."""
+        """Return group id → state.
+
+        An assignment that has no member is dropped: the broker died while it was deleting the group.
+        """
         for group_id, state in self._states.items():
             for member_id in [name for name in state.members if (group_id, name) not in self._described]:
                 state.remove(member_id)

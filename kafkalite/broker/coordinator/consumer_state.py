@@ -12,8 +12,6 @@ If a member has not reached the target, its next step depends on its partitions:
 
 A partition has one owner at a time: the member to which it was assigned, until this member revokes it or leaves.
 
-A classic member takes the same steps, one with each JoinGroup. Its generation is its member epoch.
-
 Thread rule: members are immutable. A state belongs to its group and is guarded by the group's lock. `reconciled` is a
 pure function.
 """

@@ -3,10 +3,6 @@
     upgrade     classic group  ─▶ consumer group    when a first member joins with the consumer protocol
     downgrade   consumer group ─▶ classic group     when the last member with the consumer protocol is gone
 
-In an upgrade, the last assignment of each member becomes its current assignment and its target assignment. The
-generation becomes the group epoch and the epoch of every member. In a downgrade, the target assignment of each member
-becomes its assignment. After an upgrade or a downgrade, members are asked to rejoin as after any other change.
-
 The new group has the committed offsets of the old group, and the commits that are still being written (`base`).
 
 Thread rule: the functions have no state. They are called under the group's lock.
@@ -47,6 +43,9 @@ logger = RepeatLogger(logging.getLogger(__name__), lines=EVENT_LINES)
 def upgraded(group: Group, topics: Mapping[str, Topic], hashes: MetadataHashes) -> ConsumerState:
     """Return the state of the consumer group that a classic group becomes. GroupIdNotFound if it cannot be
     converted.
+
+    The last assignment of each member becomes its current assignment and its target assignment. The generation becomes
+    the group epoch and the epoch of every member.
     """
     state = ConsumerState()
     state.epoch = state.target_epoch = group.generation
@@ -164,7 +163,8 @@ def downgraded(
 ) -> Group:
     """Return the classic group that a consumer group becomes, without the members `gone`.
 
-    All remaining members use the classic protocol. The group is Stable and has no timers until `Group.begin_locked`.
+    All remaining members use the classic protocol. Each member's target assignment becomes its assignment. The group is
+    Stable and has no timers until `Group.begin_locked`.
     """
     group = Group(predecessor.group_id, environment, predecessor)
     inherited = []

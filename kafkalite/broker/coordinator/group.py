@@ -8,12 +8,6 @@
     Stable               ─▶ PreparingRebalance     a client joins, or a member leaves or times out
     any state            ─▶ Dead                   the group is deleted, replaced or unloaded
 
-A member with a group.instance.id is *static*; any other member is *dynamic*. A static member can return without a
-rebalance. A member id that was issued (MEMBER_ID_REQUIRED) is *pending* until its client joins.
-
-Metadata and assignments are the clients' opaque bytes. The broker reads only the subscribed topics of `consumer` groups
-from them.
-
     Group ─┬─ Joins ── StaticMembers        JoinGroup
            ├─ Syncs                         SyncGroup
            ├─ Rebalance                     from the first join to the next generation
@@ -22,9 +16,8 @@ from them.
            ├─ MemberAnswers                 responses to joins and syncs
            └─ ClassicState                  the state that all of these read and change
 
-Thread rule: the group's lock, which `changing()` takes, guards everything; methods ending in `_locked` need it.
-Responses are collected in an outbox and delivered when the lock is released. Writes are queued under the lock, so they
-are in the order of the changes. Callbacks of writes take the lock again.
+Thread rule: as in `base`. Writes are queued under the lock, so they are in the order of the changes. Callbacks of
+writes take the lock again.
 """
 
 from __future__ import annotations

@@ -3,9 +3,7 @@
     commit ─▶ written to `__consumer_offsets` ─▶ durable ─▶ apply ─▶ visible to OffsetFetch
     in a transaction ─▶ written ─▶ durable ─▶ pending ─▶ its marker is durable ─▶ apply, or dropped
 
-Only durable offsets are visible, so no response contradicts an earlier one. If a partition has two commits, the later
-one in the log wins. A transactional commit takes effect with its marker, but never replaces a commit that is later in
-the log.
+If a partition has several commits, the last one in the log wins.
 
 Thread rule: belongs to its group and is guarded by the group's lock.
 """

@@ -4,20 +4,11 @@
                       ├─▶ CommittedOffsets   their committed offsets
                       └─▶ Shards             the partitions that are served
 
-If a partition of `__consumer_offsets` cannot be read, its groups are not served (`shards`). An error is better than a
-response that ignores committed offsets.
-
-An offset expires when offsets.retention.minutes have passed since the moment below, unless the client's commit gave an
-expiry time:
-
-    empty classic group                   the commit, or later the moment when the group became empty
-    group that never had members          the commit
-    Stable group of protocol `consumer`   the commit; only offsets of topics without a subscription expire
-
-Deleting a topic deletes its offsets at once. An empty group without offsets is deleted.
+If a partition of `__consumer_offsets` cannot be read, its groups are not served. An error is better than a response
+that ignores committed offsets.
 
 Thread rule: any thread may call anything; nothing here waits for a disk. `_lock` guards the issued member ids. It is a
-leaf, like the table's lock: it may be taken under a group's lock, never the other way round.
+leaf: it may be taken under a group's lock, never the other way round.
 """
 
 from __future__ import annotations
@@ -482,7 +473,10 @@ class GroupCoordinator:
         self._expiry.set(self._config.offsets_retention_check_interval_ms / 1000)
 
     def expire_now(self) -> int:
-        """Delete expired offsets and groups; return how many groups were affected."""
+        """Delete expired offsets and groups; return how many groups were affected.
+
+        An empty group without offsets is deleted.
+        """
         now_ms = self._logs.expiry_time.time_ms()
         retention_ms = self._config.offsets_retention_minutes * MINUTE_MS
         count = 0

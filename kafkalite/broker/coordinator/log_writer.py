@@ -4,16 +4,11 @@
     2  one job on the I/O pool does all queued appends, and requests a flush
     3  when the appended records are safe, the callbacks are called, in the order of the writes
 
-If no other replica is in sync, a write is *safe* when it is on this disk. Otherwise it is safe when all in-sync
-replicas have it: the high watermark has passed the write in the leader epoch of the append. There is no timeout,
-because an appended record may take effect at any time.
+Records are *safe* when all in-sync replicas have them. If no other replica is in sync, they are safe when they are on
+this disk.
 
-A failed append is reported to its own callback. Later appends are still tried, since perhaps only this record is too
-large.
-
-Thread rule: `write` from any thread, without waiting. Callbacks run on the flusher, on the I/O pool, or on the thread
-that serves a follower's fetch. They run one at a time and in order, without any lock of this module, and must not
-block. The writer's lock is a leaf.
+Thread rule: `write` from any thread, without waiting. Callbacks run one at a time, without any lock of this module, and
+must not block. The writer's lock is a leaf.
 """
 
 from __future__ import annotations
@@ -104,6 +99,8 @@ class LogWriter:
     def _append_waiting(self) -> None:
         """Do all queued appends, and flush once. If more have arrived meanwhile, schedule another run.
 
+        A failed append does not prevent later ones, since perhaps only its record is too large.
+
         A refusal because of the log's contents is reported only after a flush. For example, a marker is refused if the
         log has a newer marker, which a killed process may have left unsynced. Other refusals, such as too few in-sync
         replicas or another leader, are reported at once.
@@ -141,7 +138,7 @@ class LogWriter:
 
     def _finish(self, writes: list[_Write], code: int) -> None:
         """Report all completed writes to their callbacks, in order. This runs on the thread that completed the last
-        write.
+        write: the flusher, a thread of the I/O pool, or the thread that serves a follower's fetch.
         """
         with self._lock:
             for write in writes:
@@ -186,6 +183,9 @@ def when_safe(
     log: PartitionLog, end_offset: int, leader_epoch: int, callback: Callable[[int], object], *, flush: bool
 ) -> None:
     """Call callback(0) when the records below `end_offset` are safe; callback(code) if that fails.
+
+    With other in-sync replicas, that is when the high watermark has passed the records. There is no timeout, because an
+    appended record may take effect at any time.
 
     The records were appended in the leader epoch `leader_epoch`. If another leader is elected before they are safe, the
     outcome is unknown and the code is NOT_LEADER_OR_FOLLOWER. Replicas that leave the in-sync set later do not matter,

@@ -5,18 +5,11 @@
     3  a partition that failed is tried again after a delay
     4  when the markers of all partitions are durable, done() is called
 
-No marker is written to a partition in these cases:
+A partition needs no marker if its topic was deleted, or if it has seen a later epoch of the producer or coordinator. If
+another broker leads the partition, the marker is sent to that broker.
 
-- Its topic is deleted.
-- It has seen a later epoch of the producer: that epoch ended the open transaction.
-- In a cluster, it has seen a later coordinator epoch: the later coordinator writes the marker.
-
-If another broker of the cluster leads the partition, the marker is sent to that broker.
-
-All other failures, such as a full disk or an offline partition, are retried with increasing delays until they succeed.
-
-Thread rule: any thread; nothing waits. `done` is called without a lock, on the thread that ends the last
-write. The lock is a leaf.
+Thread rule: any thread; nothing waits. `done` is called without a lock, on the thread that ends the last write. The
+lock is a leaf.
 """
 
 from __future__ import annotations

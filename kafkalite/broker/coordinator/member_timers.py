@@ -6,8 +6,7 @@ Each timer waits for a request of one member:
     revocation   a heartbeat that no longer reports the revoked partitions, within the member's rebalance timeout
     join, sync   a JoinGroup or SyncGroup of a classic member, within its rebalance timeout
 
-An expired timer adds an operation to the queue (`operation_queue`). The operation fences the member, unless the
-member's request has arrived in the meantime. If the fencing cannot be written, the timer is set again.
+When a timer expires, an operation (`operation_queue`) fences the member, unless its request has arrived meanwhile.
 
 Thread rule: guarded by the group's lock; the timers' thread calls without the lock.
 """

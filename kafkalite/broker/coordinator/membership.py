@@ -2,8 +2,8 @@
 
     update ─▶ subscription changed? ─▶ bump the group epoch ─▶ compute the target assignment ─▶ reconcile the member
 
-A ConsumerGroupHeartbeat takes these steps, and so does a classic member's JoinGroup (`classic_members`). To reconcile a
-member is to take it one step towards its target assignment.
+A ConsumerGroupHeartbeat takes these steps, and so does a classic member's JoinGroup (`classic_members`). The last step
+takes the member one step towards its target assignment.
 
 Thread rule: guarded by the group's lock.
 """

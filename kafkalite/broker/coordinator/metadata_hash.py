@@ -1,16 +1,11 @@
 """Compute Kafka's hash of the topics that a consumer group reads (KIP-1101).
 
-When the hash changes, the group is assigned again.
-
     topic   XXH3 of a zero byte, the id, the name and the number of partitions; then, for each partition, its number and
             the racks of its replicas, sorted
     group   XXH3 of the hashes of its existing topics, in the order of their names; 0 without any
 
-Numbers are little-endian. A topic id is written as two numbers of 64 bits. A string is written as its UTF-16 code units
-followed by their count; a rack has the count in front as well.
-
-Java brokers compute the same hash. So a group keeps its assignment if its coordinator moves between a Java broker and a
-kafkalite broker.
+When the hash changes, the group is assigned again. Java brokers compute the same hash, so a group keeps its assignment
+when its coordinator moves to or from a Java broker.
 
 Source: computeTopicHash and computeGroupHash of org.apache.kafka.coordinator.group.Utils, Kafka 4.1 and 4.4.
 
@@ -81,7 +76,11 @@ class MetadataHashes:
 
 
 def topic_hash(name: str, topic_id: bytes, racks: Sequence[Collection[str]]) -> int:
-    """Return the hash of a topic as a signed 64-bit number. `racks` has the racks of each partition's replicas."""
+    """Return the hash of a topic as a signed 64-bit number. `racks` has the racks of each partition's replicas.
+
+    Numbers are little-endian. A topic id is written as two numbers of 64 bits. A string is written as its UTF-16 code
+    units followed by their count; a rack has the count in front as well.
+    """
     parts = [struct.pack("<bqq", _VERSION, *struct.unpack(">qq", topic_id)), _string(name), _int(len(racks))]
     for number, found in enumerate(racks):
         parts.append(_int(number))

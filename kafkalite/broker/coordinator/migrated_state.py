@@ -2,13 +2,10 @@
 
 In the cluster, the topics have other topic ids:
 
-- A committed offset with the old topic id would count as one of a deleted topic. So it is written again without an id.
-- The assignments of consumer groups (KIP-848) contain topic ids. So the members of these groups are removed, as if
-  their sessions had timed out, and rejoin. The groups keep their epochs and offsets.
+- A committed offset is written again without its topic id. With the old id it would count as one of a deleted topic.
+- The members of consumer groups (KIP-848) are removed, as if they had timed out, because assignments contain topic ids.
+  They rejoin. The groups keep their epochs and offsets.
 - Classic groups refer to topics by name only. They do not change.
-
-Converted records are appended to the logs of `__consumer_offsets`. In `__transaction_state`, transactional ids are only
-counted.
 
 Everything here blocks. The two topics must have no other writer meanwhile.
 """
@@ -77,7 +74,9 @@ def look_at_groups(partitions: Iterable[PartitionLog]) -> Groups:
 
 
 def fit_groups(partitions: Iterable[PartitionLog], now_ms: int) -> None:
-    """Convert the groups, durably. A second call writes nothing. KafkaError, StartupError."""
+    """Convert the groups, durably, in the logs of `__consumer_offsets`. A second call writes nothing. KafkaError,
+    StartupError.
+    """
     for log in partitions:
         with _readable(log):
             changes = _changes(_latest(log))

@@ -5,7 +5,7 @@
     3  when the records are durable, the offsets become visible
     4  offsets in a transaction instead become visible when the transaction's marker is durable
 
-Each group keeps its offsets (`group_offsets.GroupOffsets`). Deleting a topic deletes its offsets at once.
+Each group keeps its offsets (`group_offsets.GroupOffsets`).
 
 Source: OffsetMetadataManager of Kafka 4.1.
 

@@ -6,9 +6,8 @@
     4  when they are durable, the staged state is committed, requests are answered and timers are set
     5  if the write fails, the staged state is discarded, and the requests of the batch are answered with an error
 
-An operation that changes nothing is answered at once. An operation that changes the group is answered when the change
-is durable, so a crash never undoes a change that a client knows of. Operations that arrive during a write wait for the
-next batch, so many joins at once need few writes.
+An operation that changes nothing is answered at once. Operations that arrive during a write wait for the next batch, so
+many joins at once need few writes.
 
 Thread rule: guarded by the group's lock. A batch runs on the thread of a request or on the I/O pool.
 """

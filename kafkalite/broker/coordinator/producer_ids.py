@@ -3,8 +3,7 @@
 Ids are taken from a block, which is recorded durably before its first id is used. A stop loses the rest of the block,
 which is harmless.
 
-Thread rule: any thread. `next` may wait for the disk once in BLOCK_SIZE calls; `take` never waits. The lock is held
-while a block is made durable, and never taken while another lock is held.
+Thread rule: any thread. The lock is held while a block is made durable, and never taken while another lock is held.
 """
 
 from __future__ import annotations
@@ -38,7 +37,10 @@ class ProducerIds:
         self._block = range(0)  # replaced as a whole, under the lock
 
     def next(self) -> int:
-        """Return a unique id. May block to make a new block of ids durable. StorageError if the write fails."""
+        """Return a unique id. StorageError if a write fails.
+
+        Once in BLOCK_SIZE calls this blocks, to make a new block of ids durable.
+        """
         with self._lock:
             if not self._block:
                 first = self._logs.metadata.allocate_producer_ids(BLOCK_SIZE)

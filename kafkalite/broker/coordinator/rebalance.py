@@ -2,8 +2,8 @@
 
     start ─▶ PreparingRebalance ──all joined, or the timeout──▶ next generation: CompletingRebalance ─▶ `syncs`
 
-A rebalance normally ends when all members have joined. In a group that was empty, it ends after
-group.initial.rebalance.delay.ms, and later if members still join (KIP-134).
+In a group that was empty, the wait ends after group.initial.rebalance.delay.ms, and later if members still join
+(KIP-134).
 
 Thread rule: methods ending in `_locked` need the group's lock; the timers and callbacks of writes take it.
 """

@@ -1,5 +1,4 @@
-"""Encode and decode the records of classic groups and committed offsets in `__consumer_offsets`, in Kafka's own
-schemas.
+"""Encode and decode the records of classic groups and committed offsets in `__consumer_offsets`, in Kafka's schemas.
 
     key      int16 kind, then the key's fields
     value    int16 version, then the value's fields; null (a tombstone) deletes the key
@@ -8,9 +7,7 @@ schemas.
                     expiry time
     kind 2          key: group. Value: group metadata, version 3
 
-Kinds above 2 belong to consumer groups (KIP-848) and are ignored here. Version 4 of an offset has the topic id in a
-tagged field, which older readers skip. With this id, a topic that is recreated under an old name does not inherit the
-old offsets.
+Kinds above 2 belong to consumer groups (KIP-848) and are ignored here.
 """
 
 from __future__ import annotations
@@ -52,7 +49,11 @@ class OffsetCommitKey:
 
 @dataclass(slots=True, kw_only=True)
 class OffsetCommitValue:
-    """A committed offset. Versions 0-4, flexible from 4. Times in ms."""
+    """A committed offset. Versions 0-4, flexible from 4. Times in ms.
+
+    Older readers skip the tagged field with the topic id. With this id, a topic that is recreated under an old name
+    does not inherit the old offsets.
+    """
 
     offset: int = 0
     leader_epoch: int = -1

@@ -4,9 +4,7 @@
     ask            asks a transaction's coordinator to add a partition, or whether the transaction has it, by
                    AddPartitionsToTxn 4-5 (KIP-890)
 
-For each other broker and API, one request is in flight. Markers or questions that arrive during this time are queued
-(`Lane`) and then sent together in the next request. If a broker cannot be reached, the callback gets an error code that
-makes the client retry.
+If a broker cannot be reached, the callback gets an error code that makes the client retry.
 
 Source: TransactionMarkerChannelManager and AddPartitionsToTxnManager of Kafka 4.1.
 

@@ -3,16 +3,15 @@
     take(partition, epoch) ─▶ LOADING ─▶ read on the loading thread ─▶ safe ─▶ installed ─▶ begun ─▶ ACTIVE
     take(partition, None)  ─▶ unloaded at once, in any state
 
-A partition is read to its end. Its state is installed when all records are read and *safe*, that is, on every in-sync
-replica: only then can they no longer be lost. A partition that cannot be read stays unserved until its next election.
+Records are *safe* when they are on every in-sync replica.
 
-State belongs to the leader epoch in which it was read (`ShardEpoch`), and is installed and written only in that epoch.
-So a request that began before an election cannot overwrite newer state.
+State is installed and written only in the leader epoch in which it was read (`ShardEpoch`). So a request that began
+before an election cannot overwrite newer state.
 
-Source: CoordinatorRuntime of Kafka 4.1, which serves a partition without waiting until its records are safe.
+Source: CoordinatorRuntime of Kafka 4.1, which does not wait until the records are safe.
 
-Thread rule: `take` belongs to the metadata thread; any thread may call everything else. The lock is held while state is
-installed, and taken before the coordinator's own lock.
+Thread rule: `take` belongs to the metadata thread; any thread may call everything else. The lock is taken before the
+coordinator's own lock.
 """
 
 from __future__ import annotations
@@ -130,7 +129,10 @@ class LedPartitions:
             self._worker.call_locked()
 
     def _turn(self) -> float | None:
-        """Do one loading step for one partition; return the seconds until the next step."""
+        """Do one loading step for one partition; return the seconds until the next step.
+
+        A partition that cannot be read is not served until its next election.
+        """
         with self._worker.lock:
             if not self._to_do:
                 return None

@@ -4,8 +4,7 @@
     cluster     a partition is loaded when this broker becomes its leader, and unloaded when it no longer is its leader:
                 see `shard_leadership`
 
-An *owner* is a group or a transactional id, whose records are in one partition. If a partition cannot be read, its
-owners are not served, and all others are.
+If a partition cannot be read, only the groups or transactional ids (*owners*) in this partition are not served.
 
 Source: CoordinatorRuntime of Kafka 4.1, which both of its coordinators use.
 

@@ -4,8 +4,7 @@
     entries(log) ─▶ at start: every record and transaction marker of a partition, in order, after all are durable
     when_read(number) ─▶ in a cluster: calls back when the records that were read are on all in-sync replicas
 
-All records of one *owner* (a group or a transactional id) are in one partition. It is chosen as Kafka does: abs(Java's
-hashCode of the owner's name) modulo the number of partitions. The first write creates the topic.
+All records of one *owner* (a group or a transactional id) are in one partition. The first write creates the topic.
 
 Thread rule: any thread may write, without waiting; callbacks run as in `log_writer`. The lock is a leaf: nothing is
 called while it is held.
@@ -85,7 +84,9 @@ def java_hash(text: str) -> int:
 
 
 def partition_of(owner: str, partition_count: int) -> int:
-    """Return the partition that keeps an owner's records."""
+    """Return the partition that keeps an owner's records: abs(Java's hashCode of its name) modulo the count, as in
+    Kafka.
+    """
     value = java_hash(owner)
     return (0 if value == -(1 << 31) else abs(value)) % partition_count
 

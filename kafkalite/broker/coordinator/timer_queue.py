@@ -2,16 +2,11 @@
 
     set(delay) ─▶ heap of (due, timer) ─▶ run_due ─▶ function()
 
-Most timers are set again before they are due, for example by each heartbeat. Setting a later time updates only the
-timer. Its heap entry keeps the old time, and is pushed again when that time comes.
+After a pause of the broker, timers with `awaits_client` get a grace period. Without it, all members of a group would
+lose their sessions at once.
 
-The broker may be paused by a signal, by a suspended machine or by overload. After a pause, timers with `awaits_client`
-get a grace period: half of their delay, at most GRACE_S_MAX. Without it, all members of a group would lose their
-sessions at once, because the broker received no heartbeats during the pause.
-
-Thread rule: any thread may set and cancel timers. The first timer starts the timer thread, which calls functions
-without a lock. A function that finds its timer `armed` does nothing: the timer was set again after it fired. A test
-with threaded=False advances the clock and calls `run_due`.
+Thread rule: any thread may set and cancel timers. The timer thread calls functions without a lock. A function does
+nothing if its timer is `armed`, because the timer was set again after it fired.
 """
 
 from __future__ import annotations
@@ -38,7 +33,7 @@ SLEEP_S_MAX: Final = 1.0
 CANCELLED_KEPT_MIN: Final = 256
 """Entries of cancelled timers that may stay in the heap."""
 PAUSE_S_MIN: Final = 0.5
-"""A turn that is late by this much shows that the process was paused."""
+"""A turn that is late by this much shows that the process was paused: by a signal, a suspended machine or overload."""
 GRACE_S_MAX: Final = 3.0
 """Grace period for clients after a pause, unless it exceeds half of the timeout.
 
@@ -89,7 +84,13 @@ class Timer:
 
 
 class TimerQueue:
-    """The timers of the coordinators."""
+    """The timers of the coordinators.
+
+    Most timers are set again before they are due, for example by each heartbeat. A later time changes only the timer.
+    Its heap entry keeps the old time, and is pushed again at that time.
+
+    A test with threaded=False advances the clock and calls `run_due`.
+    """
 
     def __init__(self, clock: Clock, *, threaded: bool = True, executors: Executors = THREADS) -> None:
         self.clock = clock

@@ -1,9 +1,7 @@
 """Match topic names against regular-expression subscriptions in RE2's syntax (KIP-848).
 
-An expression matches a topic if it matches the whole name. Kafka's broker uses RE2/J, so Java consumers send the same
-syntax. Clients choose the expressions; matching in RE2 never takes exponential time.
-
-The results of the last few expressions are cached by topic name, so a later call tries only new topics.
+An expression must match the whole name. Kafka's broker uses RE2/J, so Java consumers send the same syntax. Clients
+choose the expressions; matching in RE2 never takes exponential time.
 
 Thread rule: any thread. `lru_cache`, which has its own lock, keeps compiled expressions. A cache entry is replaced as a
 whole, under the GIL.
@@ -52,6 +50,8 @@ def matching(expression: str, names: Iterable[str]) -> frozenset[str]:
 
 def prepare(expression: str, names: Iterable[str]) -> None:
     """Fill the cache for the names with which `matching` will be called. In a long request this runs in portions.
+
+    The cache has the results of the last few expressions. A later call tries only new names.
 
     A request calls it before it takes its group's lock; the caller must hold no lock. InvalidRegularExpression if the
     expression is malformed.

@@ -3,25 +3,17 @@
 Each change of a transactional id takes the same steps:
 
     1  a function of `transaction_rules` returns the next state
-    2  the next state is written to `__transaction_state`. Until it is durable, the id is *changing*, and other requests
-       get CONCURRENT_TRANSACTIONS
+    2  the next state is written to `__transaction_state`
     3  when it is durable, it takes effect and the client gets its response
     4  after a Prepare, the markers are written; when all of them are durable, Complete is written
 
-A restart can continue after each step. A broker that starts first completes the prepared transactions.
+At its start, a broker first completes the prepared transactions.
 
-After the response to EndTxn, a producer may send its next request before the markers are written. Kafka refuses this
-request with CONCURRENT_TRANSACTIONS, and the client retries. Here the request waits until the transaction is complete,
-at most for transaction.completion.wait.max.ms. These requests wait:
+A producer may send its next request before the markers are written. Kafka refuses this request with
+CONCURRENT_TRANSACTIONS. Here the request waits until the transaction is complete.
 
-- AddPartitionsToTxn, AddOffsetsToTxn, EndTxn and InitProducerId
-- Produce 12 and TxnOffsetCommit 5, which add their partition to the transaction
-
-A waiting request is refused if its client disconnects, the broker stops, or another broker becomes the coordinator.
-
-Thread rule: any thread may call anything; nothing here waits for a disk. Lock order: a transactional id's lock ▸ a
-group's lock ▸ leaves (the table, the queues, the timers). `_lock` guards the table and is a leaf. Responses are
-delivered without a lock.
+Thread rule: any thread may call anything; nothing here waits for a disk. `_lock` guards the table and is a leaf.
+Responses are delivered without a lock.
 """
 
 from __future__ import annotations
@@ -291,7 +283,11 @@ class TransactionCoordinator:
     # --- requests that wait -------------------------------------------------------------------------------------------
 
     def _wait_locked(self, transaction: Transaction, wait: Wait, answer: Deferred[Any]) -> None:
-        """Serve a request, or let it wait."""
+        """Serve a request, or let it wait, at most for transaction.completion.wait.max.ms.
+
+        A waiting request is refused if its client disconnects, the broker stops, or another broker becomes the
+        coordinator.
+        """
         queue: list[Any] = transaction.adds if isinstance(wait, Add) else transaction.changes
         queue.append(wait)
         self._serve_waiting_locked(transaction)

@@ -8,17 +8,12 @@
     PrepareCommit        ─▶ CompleteCommit    the markers are in the logs
     PrepareAbort         ─▶ CompleteAbort     the markers are in the logs
 
-A durable Prepare decides the outcome of the transaction. If a timeout or an InitProducerId aborts the transaction, its
-epoch is raised to fence the producer.
+A durable Prepare decides the outcome of the transaction.
 
 Two protocols coexist; the version of each request selects one:
 
-    TV1   The producer adds partitions explicitly. Its epoch stays the same across transactions, so a late request can
-          affect a later transaction.
-    TV2   (KIP-890) A write adds its partition. Each EndTxn raises the epoch by one and returns the new epoch, so a late
-          request has an old epoch.
-
-No producer gets the last epoch, 32767: the transactional id switches to a new producer id instead.
+    TV1   The producer adds partitions explicitly. Its epoch stays the same across transactions.
+    TV2   (KIP-890) A write adds its partition. Each EndTxn raises the epoch by one, so a late request has an old epoch.
 
 Thread rule: immutable values and pure functions, without locks, clocks or I/O.
 """
@@ -91,7 +86,7 @@ class Metadata:
 
     @property
     def exhausted(self) -> bool:
-        """Whether the producer id has no epoch left."""
+        """Whether the producer id has no epoch left. The transactional id then switches to a new producer id."""
         return self.epoch >= EPOCH_LAST
 
     @property
@@ -273,7 +268,10 @@ def _prepare(now: Metadata, *, commit: bool, client_version: int, time_ms: int, 
 
 
 def fence(now: Metadata, time_ms: int, spare_id: int) -> Metadata:
-    """Abort an open transaction, and fence its producer by raising the epoch by one, in both protocols."""
+    """Abort an open transaction, and fence its producer by raising the epoch by one, in both protocols.
+
+    A timeout or an InitProducerId aborts a transaction in this way.
+    """
     assert now.state is ONGOING, "only an open transaction is aborted"
     rotates = now.client_version >= TV2 and now.exhausted
     return replace(

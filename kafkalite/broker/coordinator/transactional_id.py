@@ -37,7 +37,11 @@ class Wait:
 
 
 class Add(Wait):
-    """A waiting request to add partitions to the transaction."""
+    """A waiting request to add partitions to the transaction.
+
+    It is AddPartitionsToTxn, AddOffsetsToTxn, Produce 12 or TxnOffsetCommit 5. The last two add the partition to which
+    they write.
+    """
 
     __slots__ = ("epoch", "partitions", "producer_id", "version")
 

@@ -3,8 +3,7 @@
     AddOffsetsToTxn    adds the group's partition of `__consumer_offsets` to the transaction
     TxnOffsetCommit    in TV2 (KIP-890) adds this partition, too; then checks that it was added, and writes the offsets
 
-The check and the write are under the transactional id's lock, so no marker of the transaction can come between them. If
-another broker coordinates the transaction, it is asked instead. If a marker arrives meanwhile, the commit is refused.
+The check and the write are under the transactional id's lock, so no marker of the transaction can come between them.
 
 Thread rule: as in `transaction_coordinator`.
 """
