@@ -1,7 +1,7 @@
 """Propose changes of the in-sync replicas (ISR) of led partitions to the controllers, and apply their answers.
 
-    1  metadata: for a new leader, `lead_locked` makes the Followers of the log
-    2  review: a partition is reviewed when a follower has caught up, and all of them every half replica.lag.time.max.ms
+    1  election: `lead_locked` makes the `Followers` of a log that this broker leads
+    2  review: of a partition when a follower has caught up; of all partitions every half replica.lag.time.max.ms
     3  proposal: if the ISR should change, the change is proposed in an AlterPartition request
     4  answer: the controllers' answer changes the ISR, and then the high watermark may rise
 

@@ -1,7 +1,7 @@
 """Report to the controllers in which directory each replica of this broker is (KIP-858).
 
 A replica is *fit* while it has lost no record and can be written. An unfit replica is reported in the directory LOST.
-There it can neither be elected nor join the ISR, which protects acknowledged records.
+There it can neither be elected nor join the ISR.
 
 A damaged replica is repaired in these steps:
 

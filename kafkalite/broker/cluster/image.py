@@ -5,8 +5,6 @@
 An image has one mapping (a *section*) for each kind of object. Consecutive images share all unchanged objects, so a
 reader finds changes by comparing identities.
 
-A record that does not fit the image, such as a change of a partition that does not exist, raises MetadataFault.
-
 Source: the images and deltas of org.apache.kafka.image in Kafka 4.1, and PartitionRegistration.merge.
 
 Thread rule: any thread may read an image; a delta belongs to one thread. Does no I/O.
@@ -216,7 +214,10 @@ class Delta:
         return self._image
 
     def apply(self, record: object) -> None:
-        """Apply one record of the log; raise MetadataFault if the record does not fit the image."""
+        """Apply one record of the log; raise MetadataFault if the record does not fit the image.
+
+        An example is a change of a partition that does not exist.
+        """
         handler = _HANDLERS.get(type(record))
         if handler is not None:
             handler(self, record)

@@ -1,8 +1,7 @@
 """Apply the dynamic settings in a cluster's image: of brokers, topics, groups and client metrics subscriptions.
 
-Controllers validate only the settings that they know. If this release cannot apply a setting of a broker or topic, the
-setting is skipped with a warning, as on a Kafka broker. The settings of a group or subscription apply only if all of
-them are valid. Nothing is stored on disk.
+If this release cannot apply a setting of a broker or topic, the setting is skipped with a warning, as on a Kafka
+broker. The settings of a group or subscription apply only if all of them are valid. Nothing is stored on disk.
 
 Source: DynamicConfigPublisher and DynamicBrokerConfig.fromPersistentProps of Kafka 4.1.
 """

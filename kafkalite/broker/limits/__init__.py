@@ -17,6 +17,6 @@ Dispatch decides whether a request is *long*:
     costly items                 an estimated cost above `table.INLINE_US`
     the holder's `InlineShare`   it is used up; a cheap request that is not pipelined is exempt
 
-Dispatch passes long requests to `LongRequests`. A Produce or Fetch with many partitions stays on its network worker,
+Long requests run on the thread of `LongRequests`. A Produce or Fetch with many partitions stays on its network worker,
 which serves it in portions, too (`ProduceRun`, `FetchRun`).
 """

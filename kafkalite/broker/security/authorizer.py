@@ -5,8 +5,7 @@ A standalone broker has its ACLs in the metadata journal. A broker in a cluster 
     check     super user ─▶ yes, else the ACLs (`kafkalite.broker.security.acl_check`), else the default
     change    line in the journal, durable ─▶ ACLs in memory ─▶ epoch raised ─▶ response
 
-A cached decision (native AccessView, for Produce and Fetch) is valid only in the epoch in which it was made. So an
-acknowledged change applies to every later request.
+Produce and Fetch cache decisions (native AccessView). A cached decision is valid only in the epoch of its check.
 
 Thread rule: any thread. `_lock` is a leaf. `_changing` makes check and change of a request atomic; it is taken before
 the locks of the log manager.
