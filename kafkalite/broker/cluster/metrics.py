@@ -1,7 +1,7 @@
 """Report a cluster's metrics: brokers, controller, partitions, elections, and this broker's state.
 
-Metrics of the whole cluster come from the broker's current image, so brokers with the same image report
-the same values. Alert rules use the maximum over the brokers.
+Metrics of the whole cluster come from the broker's current image, so brokers with the same image report the same
+values. Alert rules use the maximum over the brokers.
 
 Names are those of BrokerServerMetrics, ReplicaManager and KafkaRaftMetrics of Kafka 4.1, as Prometheus's JMX exporter
 writes them. Metrics that a Java broker does not have begin with kafkalite_cluster_.

@@ -88,7 +88,7 @@ class QuotaTable:
     def bound(self, key: str, user: str, client_id: str) -> Bound | None:
         """Return the quota with this key that applies to a client, or None.
 
-        A client without a client id (an empty one) has the quotas of any client id, so it evades no quota.
+        A client without a client id has the default quotas of client ids, so leaving out the id evades no quota.
         """
         for user_name, client_name in _PRECEDENCE:
             parts = []
