@@ -54,26 +54,18 @@
 
 The package does not know requests, sockets or the protocol. It reports appends through listeners.
 
-The module that writes a file describes its layout, its version, and how older versions are read. The file
-tests/power/README.md lists what is durable when a request is answered.
-
-When a replica starts, it keeps the longest intact prefix of its log. It quarantines damage only if no other replica is
-in sync or eligible to lead (KIP-966).
+The module that writes a file describes its layout. The file tests/power/README.md lists what is durable when a request
+is answered.
 
 Terms:
 
-    offset              the number of a record in its partition
     position            the place of a byte in a file
-    size                a number of bytes
-    count               a number of other things
-    active segment      the last segment of a log, to which records are appended
     roll                close the active segment and begin the next one
     seal                trim, sync and index a closed segment
-    marker              the control batch that ends a transaction
     gate                the transaction coordinator, which admits a transaction's first batch to a log
-    dirty               written since the last compaction
     delete horizon      the time after which compaction may remove a tombstone or marker
     group commit        one `fdatasync` for all waiting producers
-    classic topic       a topic in Kafka 0.7's format; a classic group is a group that uses Kafka's older group protocol
+    classic topic       a topic in Kafka 0.7's format
+    classic group       a group that uses Kafka's older group protocol
     leader epoch        on a standalone broker: rises with every unclean start, so that clients notice a truncated log
 """

@@ -1,16 +1,14 @@
 """Decide, when a broker starts, what happens to partition directories that the journal does not know.
 
     topic id of a deleted topic                           remove the directory: a crash prevented its removal
-    topic name in the journal with another topic id       refuse to start: the data is another topic's
-    topic in the journal with fewer partitions            add partitions up to this one
-    any other directory with segment files                adopt the topic; id from partition.metadata, or a new one
-    no topic id, name of a deleted topic                  keep it under another name: the power cut lost its id
     no segment files                                      ignore it, with one log line
-    damaged partition.metadata                            ignore it, with one log line; a saved index may have the id
+    topic name in the journal with another topic id       refuse to start: the data is another topic's
+    damaged partition.metadata                            ignore it, with one log line
+    no topic id, name of a deleted topic                  keep it under another name: the power cut lost its id
+    topic in the journal with fewer partitions            add partitions up to this one
+    any other directory                                   adopt the topic; id from partition.metadata, or a new one
 
-To *adopt* a directory is to add its topic and partition to the journal. The leader epoch of an adopted partition
-continues above the last epoch in its directory. The producer ids in the directory's snapshots are never allocated
-again.
+The first row that applies decides. To *adopt* a directory is to add its topic and partition to the journal.
 
 All of this runs once, at start, on the manager's thread.
 """

@@ -5,9 +5,6 @@
 The first call of `use_topics` opens the logs of the partitions that have a replica on this broker. Any other partition
 directory is *stray*: it is renamed and kept. The journal has no topics.
 
-`topics` has every topic of the cluster with all of its partitions. A partition without a replica here is an
-`Elsewhere`. Topics are identified by topic id: a topic with a known name and a new id is a new topic with empty logs.
-
 Source: LogManager.isStrayKraftReplica and ReplicaManager.applyDelta of Kafka 4.1.
 
 Thread rule: only one thread calls `use_topics`. For the rest, the thread rules of `kafkalite.broker.log.manager` apply.
@@ -55,7 +52,10 @@ class AssignedTopic:
 
 
 class AssignedTopics:
-    """The topics of a cluster as one broker sees them, with the logs of its replicas."""
+    """The topics of a cluster as one broker sees them, with the logs of its replicas.
+
+    The manager's `topics` has every topic of the cluster. A partition without a replica here is an `Elsewhere`.
+    """
 
     def __init__(self, logs: LogManager) -> None:
         self.leadership: dict[str, Callable[[int, int | None], None]] = {}
@@ -100,7 +100,10 @@ class AssignedTopics:
     # --- topics -------------------------------------------------------------------------------------------------------
 
     def use_topics(self, changed: Sequence[AssignedTopic], removed: Iterable[bytes] = ()) -> None:
-        """Apply a new metadata image: drop topics by id, then create and change topics. May block."""
+        """Apply a new metadata image: drop topics by id, then create and change topics. May block.
+
+        A topic with a known name and a new id is a new topic with empty logs.
+        """
         notices: list[tuple[str, int, int | None]] = []
         changes: list[ReplicaChange] = []
         logs = self.logs

@@ -6,18 +6,10 @@
     4  the housekeeper writes these ends to `.backup/NAME.json`, its last file
     5  the command reads the links, empties `backup.request`, and removes `.backup/` and `backup.request`
 
-The *cut* is the set of links together with the noted ends. All ends are noted at one moment, because logs refer to each
-other: every marker, for example, has its Prepare record. The copy equals the files that kill -9 would leave at that
-moment, so a broker that starts on the copy recovers it in the same way.
+The *cut* is the set of links together with the noted ends. It equals the files that kill -9 would leave at the moment
+of step 3.
 
-A hard link keeps the bytes of a file that retention, compaction or a topic's deletion removes during the backup. The
-manager's lock is held throughout, so no topic is created or deleted.
-
-Any process that can write into the data directory can request a backup; there is no other way. The broker refuses a
-request by removing it.
-
-Thread rule: all of it blocks and runs on the housekeeper's thread. Appends wait while all locks are held: about a
-microsecond for each log.
+Thread rule: everything blocks and runs on the housekeeper's thread. Appends wait while all locks are held.
 """
 
 from __future__ import annotations
@@ -76,7 +68,8 @@ def look(directory: str, make: Callable[[str, str], None]) -> None:
     """Serve a pending backup request: call `make` with the directory for the links and the path of the file for the
     cut.
 
-    If the requesting process has ended, the request and everything made for it are removed. Two requests are never
+    Any process that can write into the data directory can request a backup. The broker refuses a request by removing
+    it. If the requesting process has ended, the request and everything made for it are removed. Two requests are never
     confused: each has its own name, which is read again at the end. A client that gives up empties the request before
     it removes anything. So either the client or the broker removes a cut for which no client waits.
 
@@ -120,6 +113,9 @@ def make(logs: LogsToCut, links: str, path: str) -> None:
     The client waits for this last file. Derived files, such as indexes and snapshots, are linked before all logs are
     locked. While a log is locked, all its segments have their files and names. A start on the copy truncates the other
     files to the noted ends.
+
+    All ends are noted at one moment, because logs refer to each other: every marker, for example, has its Prepare
+    record. The locks are held for about a microsecond per log.
     """
     disk.make_directories(links, file_ops.DIRECTORY_MODE)
     cleaner_path = f"{logs.directory}/{files.CLEANER_OFFSETS_NAME}"
@@ -146,7 +142,7 @@ def make(logs: LogsToCut, links: str, path: str) -> None:
 
 
 class LinkedLog:
-    """The hard links to the files of one log."""
+    """The hard links to the files of one log. They keep bytes that retention or compaction removes meanwhile."""
 
     __slots__ = ("_directory", "_end", "_linked", "_segments", "_sizes", "_start", "failed", "log")
 

@@ -4,15 +4,7 @@
     partition         names and order of segments ▸ every batch, its CRC and offsets ▸ saved indexes, aborted
                       transactions, snapshots, quarantine, leader epochs, partition.metadata
 
-A `Finding` describes a problem and its remedy, which kafkalite.broker.log.repair applies:
-
-- A file that is derived from the log is renamed and rebuilt.
-- A bad tail above every checkpoint is truncated.
-- Damaged batches are removed.
-- Other problems have no remedy: restore the file from a copy.
-
-Offsets that an earlier repair removed are not reported again. The repair kept the removed bytes in files whose names
-contain these offsets.
+A `Finding` describes a problem and its remedy, which kafkalite.broker.log.repair applies.
 
 Everything here blocks and reads whole logs. The caller holds the data directory's lock.
 """
@@ -225,7 +217,10 @@ def _check_segments(partition: Partition, names: list[str]) -> Iterator[Finding]
 
 
 def _matters(partition: Partition, first: int, next_offset: int, aside: list[tuple[int, int]]) -> bool:
-    """Return whether a gap in the offsets is damage: neither compaction nor a repair removed the offsets."""
+    """Return whether a gap in the offsets is damage: neither compaction nor a repair removed the offsets.
+
+    `aside` are the offsets in the names of the files in which repairs kept the removed bytes.
+    """
     if partition.format is not None and partition.format.positional:
         return True
     return not partition.compacted and not any(start <= first and next_offset <= stop for start, stop in aside)

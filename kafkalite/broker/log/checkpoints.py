@@ -5,11 +5,10 @@
     partition.metadata   `version: 0` ⏎ `topic_id: <22 characters>`
 
 A malformed checkpoint is logged and counts as missing (None). That is harmless: checkpoints only save work, or repeat
-what the log contains. A damaged partition.metadata raises an error instead, since no other file stores the topic id.
+what the log contains.
 
 Writes replace the whole file. All functions may block.
 
-An empty file is a checkpoint without entries: Java brokers create the files empty and fill them at their first write.
 Source: CheckpointFile of Kafka 4.1.
 """
 
@@ -45,7 +44,10 @@ def _read(path: str) -> bytes | None:
 
 
 def _lines(path: str, width: int) -> list[list[str]] | None:
-    """Return the rows of a checkpoint file, each of `width` words; None if the file is missing or damaged."""
+    """Return the rows of a checkpoint file, each of `width` words; None if the file is missing or damaged.
+
+    An empty file has no rows: Java brokers create the files empty and fill them at their first write.
+    """
     data = _read(path)
     if not data:
         return None if data is None else []

@@ -2,18 +2,7 @@
 
     every log.cleaner.backoff.ms ─▶ the dirtiest log that is due ─▶ Compaction ─▶ cleaner-offset-checkpoint ─▶ the next
 
-A log is clean below its *cleaner offset*. The dirty part begins at this offset. It ends at the first of these:
-
-- the active segment
-- the oldest open transaction
-- a segment that is not durable yet
-- the first segment with a record younger than min.compaction.lag.ms
-
-A log is due if the dirty part is more than min.cleanable.dirty.ratio of the bytes up to its end, or if a dirty record
-is older than max.compaction.lag.ms.
-
-If a compaction fails, the log is not compacted again before the next start: data that cannot be read must not be
-rewritten. After a full disk or another temporary error, the compaction is tried again.
+A log is clean below its *cleaner offset*. The dirty part begins at this offset.
 
 Thread rule: one thread at a time compacts a log. `_lock` guards the offsets and the lists, and the checkpoint is
 written under it. No other lock is taken under it.
@@ -71,7 +60,11 @@ class LogToClean:
 
     @property
     def due(self) -> bool:
-        """Whether the log is due for compaction."""
+        """Whether the log is due for compaction.
+
+        It is due if the dirty part is more than min.cleanable.dirty.ratio of the bytes up to its end, or if a dirty
+        record is older than max.compaction.lag.ms.
+        """
         return self.dirty_size > 0 and (self.overdue or self.dirty_ratio > self.log.config.min_cleanable_dirty_ratio)
 
 
@@ -227,6 +220,13 @@ class LogCleaner:
         return LogToClean(log, first_dirty, upper, clean_size, dirty_size if upper > first_dirty else 0, overdue)
 
     def _first_uncleanable(self, log: PartitionLog, segments: Sequence[Segment], first_dirty: int, now_ms: int) -> int:
+        """Return the end of the dirty part. It is the start of the first of these:
+
+        - the active segment
+        - the oldest open transaction
+        - a segment that is not durable yet
+        - a segment with a record younger than min.compaction.lag.ms
+        """
         log.ensure_producers()
         upper = min(log.last_stable_offset, segments[-1].base_offset)
         lag_ms = log.config.min_compaction_lag_ms
@@ -350,6 +350,10 @@ class LogCleaner:
         return offset > chosen.first_dirty
 
     def _failed(self, log: PartitionLog, error: Exception) -> None:
+        """Exclude a log from compaction until the next start: data that cannot be read must not be rewritten.
+
+        After a full disk or another temporary error, the compaction is tried again.
+        """
         if log.deleted:
             return
         if isinstance(error, OSError) and error.errno in FULL_DISK_ERRORS | PASSING_ERRORS:

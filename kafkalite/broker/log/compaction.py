@@ -7,14 +7,7 @@
     3  rewrite all segments below the mapped end, merge small ones, and swap them in (kafkalite.broker.log.swap)
 
 The *mapped end* is the first offset whose key is not in the key map. kafkalite._native.log.compaction decides which
-records of a batch stay.
-
-Records of aborted transactions are removed. A marker is removed once its transaction has no batch left and
-delete.retention.ms has passed since then (KIP-534).
-
-Damage is never overwritten. A segment with quarantined bytes stays as it is, with a log line. All tombstones and
-markers after the damage stay, because the damage may hide older records of any key. The records of a transaction that
-crosses the damage stay, because its outcome is unknown.
+records of a batch stay. A segment with quarantined bytes stays as it is.
 
 Thread rule: a compaction belongs to one cleaner thread. Reads and appends continue meanwhile.
 """
@@ -206,7 +199,10 @@ class Compaction:
         return pairs
 
     def _transactions(self, segments: Sequence[tuple[Segment, int]]) -> Transactions:
-        """Find aborted and open transactions in these segments and the active segment."""
+        """Find aborted and open transactions in these segments and the active segment.
+
+        The records of a transaction that crosses damage stay, because its outcome is unknown.
+        """
         found = Transactions(array("q"), array("q"))
         running: dict[int, list[int]] = {}  # producer id → base offsets of its transaction's batches
         aborted: list[int] = []
@@ -323,7 +319,7 @@ class Compaction:
 
     def _groups(self, segments: Sequence[tuple[Segment, int]]) -> Iterator[list[tuple[Segment, int]]]:
         """Yield groups of adjacent segments, each of which fits into one segment. A damaged segment ends a group and is
-        left out.
+        left out, so that damage is never overwritten.
         """
         group: list[tuple[Segment, int]] = []
         size = 0
@@ -348,6 +344,10 @@ class Compaction:
     def _clean_group(
         self, batches: BatchFilter, group: Sequence[tuple[Segment, int]], transactions: Transactions
     ) -> None:
+        """Replace a group of segments by one compacted segment.
+
+        Tombstones and markers after damage stay, because the damage may hide older records of any key.
+        """
         log = self.log
         first, last = group[0][0], group[-1][0]
         if any(segment.flushed_size < segment.size for segment, _ in group):
@@ -405,6 +405,9 @@ class Compaction:
     def _filter_marker(
         self, batches: BatchFilter, segment: Segment, header: BatchHeaderDict, transactions: Transactions
     ) -> None:
+        """Copy or drop a marker. It is dropped once its transaction has no batch left and delete.retention.ms has
+        passed since then (KIP-534).
+        """
         position = header["position"]
         needed = not holds(transactions.finished, header["base_offset"]) or not batches.may_forget
         if header["record_count"] == 0:

@@ -1,7 +1,6 @@
 """Manage the root of a data directory: its lock, its identity, and whether the last stop was clean.
 
-The file `.lock` keeps out every other broker: in this process, in another process, and Apache Kafka (see `disk.hold`).
-The kernel releases the lock, even after kill -9.
+The file `.lock` keeps out every other broker: in this process, in another process, and Apache Kafka.
 
 The file `meta.properties` is Kafka's (version, cluster.id, node.id, directory.id) with two additional lines:
 
@@ -10,9 +9,7 @@ The file `meta.properties` is Kafka's (version, cluster.id, node.id, directory.i
     kafkalite.cluster    the broker belongs to a cluster whose controllers own the topics. A standalone broker refuses
                          to start on the directory
 
-In a cluster, kafkalite and a Java broker can use a directory in turn (kafkalite.broker.log.loading).
-
-Only the owner can access files in a data directory, because they contain records, settings and credentials.
+In a cluster, kafkalite and a Java broker can use a directory in turn.
 
 Everything here blocks; only the manager's thread uses it.
 """
@@ -45,7 +42,7 @@ NO_BROKER_EPOCH: Final = -1
 
 
 class DirectoryLock:
-    """The lock on a data directory, from construction to release()."""
+    """The lock on a data directory, from construction to release(). It also ends with the process, even by kill -9."""
 
     def __init__(self, directory: str) -> None:
         path = f"{directory}/{files.LOCK_NAME}"
@@ -78,7 +75,10 @@ class Identity:
 
 
 def prepare(directory: str) -> None:
-    """Create the directory durably if it does not exist; StartupError if the directory cannot be used."""
+    """Create the directory durably if it does not exist; StartupError if the directory cannot be used.
+
+    Only its owner may access it, because it contains records, settings and credentials.
+    """
     try:
         _make(os.path.abspath(directory))
         disk.check_usable(directory)

@@ -5,10 +5,7 @@
     to read bytes                     use the descriptors that this module or file_ops opens, and maps of them
 
 The packages `kafkalite/broker/log` and `kafkalite/broker/coordinator` access files only through this module and
-file_ops; tests/test_seams.py checks that. Native code, such as that of segments and compaction, writes and syncs
-through file_ops. It reads from maps of descriptors, so a Disk must return real ones, for example of a memfd.
-
-Without a simulation, the functions are the operating system's, so there is no extra call.
+file_ops. tests/test_seams.py checks that.
 
 Everything here may block. OSError reaches the caller.
 """
@@ -72,7 +69,7 @@ class Disk(Protocol):
     """
 
     def open(self, path: str, flags: int) -> int:
-        """Return a real descriptor, which is written, mapped and closed as such."""
+        """Return a real descriptor, for example of a memfd. Native code writes, maps and closes it as such."""
 
     def write(self, fd: int, position: int, data: bytes) -> None:
         """Note a write that is about to happen."""

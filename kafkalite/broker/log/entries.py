@@ -2,9 +2,7 @@
 
     change under the log's lock ──▶ `_made` rises ──▶ sync(), or a sync of the whole file system ──▶ `_synced` follows
 
-The order is: a file gets its name, the change is counted, records in the file are published. So a flush that first
-reads the log end and then calls `mark()` covers every name that its records need. Changes that are counted during a
-sync wait for the next one.
+A change is counted after the file gets its name, and before the file's records are published.
 
 Thread rule: methods that count need the log's lock; `sync` and `synced` need its flush lock.
 """
@@ -84,7 +82,8 @@ class DirectoryEntries:
     def mark(self) -> int:
         """Return the number of changes so far.
 
-        Call `mark` before a sync of the file system, and pass its result to `synced` after the sync.
+        Call `mark` before a sync of the file system, and pass its result to `synced` after the sync. A flush reads the
+        log end first, so the mark covers every name that its records need.
         """
         return self._made
 

@@ -8,12 +8,8 @@ The *trusted time* decides which records expire. It does not follow a wall clock
     ahead_ms: 691200000           how far the untrusted wall clock is ahead; 0 if the wall clock is trusted
     held_ms: 1200000              for how much running time the wall clock has been that far ahead
 
-The file is written as often as the recovery points, at least every STORE_INTERVAL_MAX, and at a stop. It is replaced as
-a whole and synced before its rename.
-
-Without the file, a start uses the newest modification time of the other checkpoint files. That time comes from the
-untrusted wall clock. A file that is unreadable or of another version counts as missing, with one log line. Earlier
-releases and Apache Kafka ignore the file.
+The file is written as often as the recovery points, at least every STORE_INTERVAL_MAX, and at a stop. Apache Kafka
+ignores it.
 
 Everything here blocks.
 """

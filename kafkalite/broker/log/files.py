@@ -9,9 +9,7 @@
       cleaner-offset-checkpoint               00000000000000000000.quarantine damaged ranges (ours)
       expiry-time-checkpoint       (ours)     leader-epoch-checkpoint  partition.metadata
 
-A file marked "(ours)" exists only in kafkalite. All other files are Apache Kafka's, byte for byte. The file
-cleaner-offset-checkpoint has the offset up to which each log is compacted. The file expiry-time-checkpoint has the
-trusted time (kafkalite.broker.log.expiry_checkpoint).
+A file marked "(ours)" exists only in kafkalite. All other files are Apache Kafka's, byte for byte.
 
 Suffixes:
 

@@ -5,10 +5,9 @@
     3  the round syncs each unsynced file of a partition once, by fdatasync
     4  after a partition's sync, the round calls the callbacks of this partition
 
-If a round has several logs, the flusher first starts the writeback of all of them, so that the syncs overlap.
+Every callback is called exactly once, also when the flusher stops.
 
-Callbacks run on this thread, without locks, with 0 or a Kafka error code; they must not block. If a callback raises,
-the exception is logged and the others still run. Every callback is called exactly once, also when the flusher stops.
+Thread rule: callbacks run on the flusher's thread, without locks, and must not block.
 """
 
 from __future__ import annotations
@@ -77,7 +76,9 @@ class Flusher:
             return sum(map(len, self._waiting.values()))
 
     def _turn(self) -> None:
-        """Run one round: flush every log for which a request waits."""
+        """Run one round: flush every log for which a request waits. Start all writebacks first, so that the syncs
+        overlap.
+        """
         with self._lock:  # after a MemoryError here nothing is lost, and the turn starts again
             waiting, self._waiting = self._waiting, {}
         try:

@@ -1,7 +1,7 @@
 """Look up a record format by its name in the topic setting `message.format`: Kafka's current format or Kafka 0.7's.
 
 A format is a native object (`_native.log.record_format`). It validates appends, parses a stored batch or message, and
-computes offsets. Each format has its own class of logs, which implements the other differences.
+computes offsets. Each format also has its own class of logs.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ The migration has two phases:
     MOVING     the cluster has everything that the journal had. `finish` changes the directory. Until it is complete,
                no broker starts on the directory
 
-After a crash, `finish` is run again: each of its steps may be repeated. Records are neither copied nor changed.
+After a crash, `finish` is run again: each of its steps may be repeated.
 
 Everything here may block.
 """

@@ -12,11 +12,7 @@
     expiry time         as checkpoint, at most STORE_INTERVAL_MAX   stores the trusted time (see expiry_checkpoint)
     removal             when due                                    unlinks files renamed a while ago
 
-A checkpoint syncs logs itself instead of waiting for the operating system to write them. So a start after a crash has
-less to read.
-
-Intervals use the monotonic clock. A failed chore is logged and tried again after its interval; the thread continues.
-Tests call `run_due` with their own clock.
+A failed chore is logged and tried again after its interval.
 """
 
 from __future__ import annotations
@@ -100,7 +96,7 @@ class Housekeeper:
             self._worker.call_locked()
 
     def run_due(self) -> float:
-        """Run everything that is due; return the seconds until the next chore."""
+        """Run everything that is due; return the seconds until the next chore. Tests call this method, too."""
         now = self._logs.clock.monotonic()
         if not self._chores:
             self._chores = self._make_chores(now)
@@ -186,7 +182,9 @@ class Housekeeper:
         return count
 
     def checkpoint(self) -> None:
-        """Flush unsynced logs and checkpoint recovery points and log start offsets."""
+        """Flush unsynced logs and checkpoint recovery points and log start offsets. Then a start after a crash has less
+        to read.
+        """
         dirty = self._dirty_logs()
         if len(dirty) >= BULK_FLUSH_COUNT_MIN:
             flush_together(dirty, self._logs.directory)

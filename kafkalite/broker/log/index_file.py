@@ -8,11 +8,8 @@
     40  base offset                  92  bytes since the last entry
     48  covered size, bytes          96  end offset                     little-endian throughout
 
-An index *covers* the first `covered size` bytes of the segment; they were durable before the index was written. The
-index of a growing segment can be saved, too: loading it also indexes the bytes after the covered ones.
-
-The CRC of the last covered batch shows whether the index belongs to these bytes. An index that is missing, incomplete,
-from another partition or from other bytes is ignored and rebuilt from the log.
+An index *covers* the first `covered size` bytes of the segment; they were durable before the index was written. An
+index that is missing, damaged or from other bytes is rebuilt from the log.
 
 Reading and writing may block. Nothing here is shared between threads.
 """
@@ -117,7 +114,10 @@ def topic_id_in(directory: str) -> bytes | None:
 
 
 def describes(summary: IndexSummary, segment: Segment, topic_id: bytes, partition: int) -> bool:
-    """Return whether the index was made from the bytes that the segment has now. The function opens the segment."""
+    """Return whether the index was made from the bytes that the segment has now. The function opens the segment.
+
+    The CRC of the last covered batch identifies the bytes.
+    """
     if (
         summary.topic_id != topic_id
         or summary.partition != partition
@@ -171,8 +171,8 @@ def scan_after(
 ) -> SegmentScan:
     """Return a scan that builds a segment's index.
 
-    The scan begins after the bytes that the saved index (`summary`) covers. Without a usable saved index it begins at
-    the segment's start.
+    The scan begins after the bytes that the saved index (`summary`) covers, since the segment may have grown after the
+    save. Without a usable saved index it begins at the segment's start.
     """
     index = None if summary is None else read_entries(path_of(segment), summary, mapped=mapped)
     if summary is None or index is None:

@@ -3,8 +3,6 @@
     <CRC-32C of the JSON, 8 hex digits> SPACE <JSON object> NEWLINE
 
 Each change is one line, which is appended and synced before the response. Opening the journal replays the lines.
-Damaged or incomplete lines at the end were never acknowledged, so they are removed. If a valid line follows a damaged
-line, another program changed the file, and the broker refuses to start.
 
     {"op": "format", "version": 1, "cluster_id": ...}         always the first line
     {"op": "topic", "name", "id", "partitions": count, "overrides": {}, "epoch_bases": [[base, count], ...]}
@@ -23,12 +21,9 @@ line, another program changed the file, and the broker refuses to start.
     {"op": "acls", "add": [acl, ...], "remove": [acl, ...]}   an ACL is the seven texts of kafkalite.base.acls.Acl
     {"op": "quota", "changes": [{"entity": {type: name or null}, "key", "value": number or null}, ...]}
 
-All changes of users, ACLs or quotas in one request are in one line, so they apply as a whole or not at all.
+A request's changes of users, ACLs or quotas are one line, so they apply as a whole or not at all.
 
-A partition's leader epoch is the count of unclean starts minus the partition's base. So an unclean start adds one line
-for any number of partitions.
-
-Thread rule: the manager's lock orders writers. Everything here blocks.
+Thread rule: the lock of `MetadataStore` orders writers. Everything here blocks.
 """
 
 from __future__ import annotations
@@ -70,7 +65,11 @@ needed, since a rewrite costs as much as the file is long."""
 
 @dataclass(slots=True)
 class TopicState:
-    """A topic in the journal."""
+    """A topic in the journal.
+
+    A partition's leader epoch is the count of unclean starts minus the partition's base. So an unclean start adds one
+    line for any number of partitions.
+    """
 
     name: str
     topic_id: bytes
@@ -465,8 +464,11 @@ class Journal:
 
 
 def replay(path: str, data: bytes) -> tuple[MetadataState, int, int]:
-    """Return (state, size of the valid lines, number of lines) of a journal's content; StartupError if the content is
-    damaged."""
+    """Return (state, size of the valid lines, number of lines) of a journal's content.
+
+    Damaged lines at the end are ignored: they were never acknowledged. StartupError if a valid line follows a damaged
+    line: then another program changed the file.
+    """
     *lines, rest = data.split(b"\n")
     changes = []
     good_size = 0

@@ -1,13 +1,10 @@
 """Keep the start offset of each leader epoch of a log, in the file leader-epoch-checkpoint.
 
-With these offsets, two replicas find where their logs diverge.
-
     entries     (epoch, start offset), both rising; the last one is the epoch of the newest batch, or of a leader that
                 has not written yet
     look-up     the end offset of epoch E: the start of the next epoch, or the log end
 
-A new entry replaces all entries with the same or a later epoch and all entries at the same or a later offset. Results
-equal those of Kafka's LeaderEpochFileCache. A change is durable when its method returns, except for `begin` and
+Results equal those of Kafka's LeaderEpochFileCache. A change is durable when its method returns, except for `begin` and
 `save(durable=False)`.
 
 Thread rule: changes need the log's lock. `entries` is replaced as a whole, and any thread may read it. Changes block.
@@ -68,6 +65,9 @@ class LeaderEpochs:
             checkpoints.write_epochs(self._path, self.entries)
 
     def _with(self, epoch: int, start_offset: int) -> tuple[tuple[int, int], ...]:
+        """Return the entries with a new one. It replaces all entries with the same or a later epoch, and all entries at
+        the same or a later offset.
+        """
         if epoch < 0 or start_offset < 0:
             raise ValueError(f"invalid leader epoch {epoch} with start offset {start_offset}")
         if self.entries and self.entries[-1][0] == epoch and self.entries[-1][1] <= start_offset:

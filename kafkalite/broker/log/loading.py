@@ -4,20 +4,8 @@
     otherwise       read everything after the flushed offset and check its CRCs; truncate the tail at the first bytes
                     that are no batch, and quarantine damage below the flushed offset (see recovery)
 
-The *flushed offset* is the offset up to which the log is known to be durable. It is the recovery point of the last
-checkpoint, or a higher offset if saved indexes cover the log from the recovery point to that offset. Offsets below the
-flushed offset are never reused, even if their records are lost.
-
-After a power cut, offsets may be missing between two segments: the name of the later segment survived, but not the end
-of the earlier segment. Such a *gap* is handled as follows:
-
-    above the flushed offset                           the log is truncated at the gap
-    below it, in a log that was never compacted        the gap is damage; it is found when the earlier segment's index
-                                                       is first loaded
-    below it, in a log that was ever compacted         the gap is normal
-
-Kafka's index files next to the active segment show that Kafka wrote the directory last. Then fewer gaps and bad bytes
-count as damage (`_find_end`).
+The *flushed offset* is the offset up to which the log is known to be durable. Recovery points and saved indexes show
+it. Offsets below it are never reused, even if their records are lost.
 
 Thread rule: several threads may load different directories at once. Everything here may block.
 """
@@ -262,7 +250,8 @@ def _find_end(
 ) -> tuple[tuple[Segment, ...], int, int]:
     """Find the end of the log; return (segments, log end, flushed offset). Read as little as the last stop allows.
 
-    `foreign`: Kafka wrote the directory last.
+    `foreign`: Kafka wrote the directory last, which its index files next to the active segment show. Then fewer gaps
+    and bad bytes count as damage.
 
     - On a standalone broker, the directory may be a copy that ends below our recovery point. So no offset counts as
       missing, and bad bytes are not truncated if intact batches follow them.
@@ -390,8 +379,12 @@ def _flushed_end(
 def _gaps_until(plan: LoadPlan, flushed: int, *, keep: bool) -> int:
     """Return the offset below which missing offsets do not count as damage.
 
-    In a log that was ever compacted, this is the flushed offset: compaction writes recovery points before it removes
-    anything. Without the file of recovery points, no gap of such a log counts as damage.
+    A power cut can leave a gap between two segments: the name of the later segment survived, but not the end of the
+    earlier segment. The log is truncated at a gap above the flushed offset.
+
+    In a log that was ever compacted, gaps below the flushed offset are normal: compaction writes recovery points before
+    it removes anything. Without the file of recovery points, no gap of such a log counts as damage. In any other log,
+    a gap is damage. Below the flushed offset, it is found when the earlier segment's index is first loaded.
     """
     if keep or (plan.sparse and not plan.points_known):
         return recovery.OFFSET_MAX

@@ -3,23 +3,17 @@
 The *new end* is the offset at which the truncated log ends. The *cut segment* is the segment that contains it.
 
     1  If the new end is below the log start, restore the leader epochs there. Then lower the log start, recovery point
-       and high watermark, durably, so that a start trusts nothing above them.
+       and high watermark, durably.
     2  Remove saved indexes, snapshots and aborted transactions above the new end.
     3  Publish a new list of segments: the cut segment is replaced by a shorter one, and the later ones are left out.
-       From now on, readers see the new end.
     4  Shorten the file of the cut segment, or use a copy of its beginning instead. Rename the files of the later
        segments, to be removed. Sync file and directory.
-    5  Remove leader epochs that begin at the new end or above it, durably. The truncation is complete.
+    5  Remove leader epochs that begin at the new end or above it, durably.
 
-Readers never see a file change: if a reader uses (pins) the cut segment, it keeps the old file, and the log gets a
-copy.
+Readers never see a file change. After a power cut between the steps, each file has at least the beginning of its old
+content.
 
-After a power cut between the steps, each file has at least the beginning of its old content. A start reads the log from
-the recovery point on and keeps what is intact (kafkalite.broker.log.loading). Nothing is appended before all steps are
-done, so old and new batches never mix.
-
-Thread rule: all steps run under the log's lock and its flush lock. So no sync that began earlier counts for later
-writes.
+Thread rule: all steps run under the log's lock and its flush lock.
 """
 
 from __future__ import annotations
@@ -80,6 +74,8 @@ class TruncatableLog(PartitionLog):
 
 def cut(log: TruncatableLog, offset: int, leader_epoch: int | None = None) -> bool:
     """Truncate a log to `offset`; return whether batches were removed.
+
+    The flush lock is held, so a sync that began earlier does not count for later writes.
 
     LeaderChanged unless the log follows a leader in `leader_epoch` (None: not checked); StorageError;
     UnknownTopicOrPartition.
@@ -158,7 +154,7 @@ def _load_producers(log: TruncatableLog) -> None:
 def _lower(log: TruncatableLog, offset: int) -> None:
     """Lower the log start, recovery point and high watermark, durably: step 1 in the module's docstring.
 
-    The checkpoint files are shared with other logs.
+    After that, a start trusts nothing above the new end. The checkpoint files are shared with other logs.
     """
     start = log.log_start_offset
     if offset < start:  # records below the log start become readable again if this truncation does not complete
@@ -176,6 +172,7 @@ def _cut(log: TruncatableLog, offset: int) -> None:
     """Truncate the log to `offset`, by the steps of the module's docstring.
 
     The epochs are removed last, since a start after a crash may need them. Epochs above the log end are harmless.
+    Nothing is appended before all steps are done, so old and new batches never mix.
     """
     segments = log.segments
     i = max(i for i, segment in enumerate(segments) if segment.base_offset <= offset)

@@ -3,19 +3,7 @@
     open    lock ▸ identity ▸ journal ▸ adopt or clean up ▸ load every partition ▸ start the threads
     close   stop the threads ▸ flush ▸ save indexes and producers ▸ checkpoints ▸ clean-shutdown marker ▸ unlock
 
-    source        topics, from the journal or a cluster's metadata           topic_source, assigned
-    opener        opens the logs of partitions                               opening
-    metadata      users, ACLs, quotas, features, settings, ids               metadata_store
-    checkpoints   recovery points, log start offsets, high watermarks        offset_checkpoints
-    removals      directories that are renamed and removed                   removals
-
-    flusher       group commit
-    sealer        full segments: trim, sync, save
-    housekeeper   retention, checkpoints, flush.ms, producer expiry, removal of files
-    cleaners      compaction
-
-Lock order: `lock` (one change of topics at a time) ▸ a log's lock ▸ its flush lock ▸ the journal's lock. The sealer
-takes no log's lock. So a roll, which has the log's lock, may wait for room in the sealer's queue.
+Lock order: `lock` (one change of topics at a time) ▸ a log's lock ▸ its flush lock ▸ the journal's lock.
 
 Thread rule: methods that change something block and belong on the I/O pool. Topics are published copy-on-write: any
 thread may read `topics` and `table` without a lock.

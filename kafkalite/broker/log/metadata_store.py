@@ -1,10 +1,7 @@
 """Store the metadata of one data directory: users, ACLs, quotas, features, dynamic settings, producer ids.
 
-The store writes all of it to the journal. `LogManager` also uses the store to write a standalone broker's topics to the
-journal.
-
-In a cluster the controllers own the metadata, and the broker gets from them what it needs (`use_credentials`,
-`group_configs`, `client_metrics`). That metadata is not written to the journal.
+A standalone broker writes all of it to the journal. In a cluster, the controllers own the metadata. The broker keeps
+what it needs of it in memory only.
 
 Thread rule: any thread. A change holds the journal's lock, a leaf lock, until it is durable. The lock of user
 credentials is taken before the journal's.
@@ -81,7 +78,9 @@ class MetadataStore:
         return None if self._journal is None else self._journal.failure
 
     def record(self, *changes: dict[str, object]) -> None:
-        """Write all of the changes or none; the changes are durable on return. StorageError."""
+        """Write all of the changes or none; the changes are durable on return. StorageError. The manager and the topic
+        sources write a standalone broker's topics with this method.
+        """
         with self._lock:
             self._write(self._open_journal(), *changes)
 

@@ -1,8 +1,7 @@
 """Open the journal of a data directory whose broker is stopped, so that a command can read or change it.
 
-The directory may be missing, or no broker may have used it. A caller that adds something then creates it, and the first
-start of a broker applies the change. A caller that only reads or removes gets a StartupError, since the directory must
-be the wrong one.
+If no broker has used the directory, a caller that adds something creates the journal. The first start of a broker
+applies the change. A caller that only reads or removes gets a StartupError.
 """
 
 from __future__ import annotations

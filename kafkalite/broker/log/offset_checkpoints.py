@@ -4,8 +4,7 @@
     log-start-offset-checkpoint           log start offsets that differ from the first segment's name
     replication-offset-checkpoint         kafkalite.broker.log.high_watermarks
 
-A file is replaced as a whole, durably, and only if its contents have changed. The contents of each file are kept in
-memory, at first those from the previous run.
+A file is replaced as a whole, durably, and only if its contents have changed.
 
 Thread rule: any thread; each file's lock is a leaf. Everything but `points` and `starts` blocks.
 """

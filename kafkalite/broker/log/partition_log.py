@@ -4,22 +4,11 @@
     roll      a new active segment is created, and the old one is queued for the sealer
     seal      the sealer trims and syncs the old segment, and saves its index and a producer snapshot
 
-The native LogCore appends and reads. For every operation that may block, it calls its PartitionLog.
+The native LogCore appends and reads. It calls its PartitionLog for every operation that may block.
 
-After a failure:
-
-    full disk                             appends are refused, until a write succeeds again
-    no memory or file descriptors left    only the operation fails
-    failed sync, any other write error    the partition is offline until the process ends; the next start reads what is
-                                          durable
-
-Thread rule: any thread may call anything. Methods named `_..._locked` need the log's lock. A second lock, `flush_lock`,
-lets one sync run at a time, so that a later success never hides a failed sync. It may be taken under the log's lock,
-but not the other way round.
-
-Appends and reads do not wait for a sync under the log's lock. Only rare operations, such as a roll or a truncation,
-work on the disk under this lock. A network worker does not wait for them: its append is deferred to a thread that may
-block.
+Thread rule: any thread may call anything. Methods named `..._locked` need the log's lock. The `flush_lock` may be taken
+under the log's lock, but not the other way round. Only rare operations, such as a roll or a truncation, work on the
+disk under the log's lock.
 """
 
 from __future__ import annotations
@@ -147,7 +136,10 @@ class PartitionLog(LogState):
     """The log of one partition. The module `loading` opens it, and the manager closes it.
 
     A PartitionLog owns a LogCore, `core`, and does the operations that the core requests from it. Network workers use
-    the core directly. Offsets, segments and state are in the core.
+    the core directly. A worker never waits for a roll or truncation: its append is deferred to a thread that may block.
+
+    Offsets, segments and state are in the core. `flush_lock` lets one sync run at a time, so that a later success never
+    hides a failed sync.
     """
 
     __slots__ = (
@@ -612,7 +604,9 @@ class PartitionLog(LogState):
     def storage_failed(self, error: OSError, what: str) -> None:
         """Handle an error of a system call.
 
-        A full disk and a lack of descriptors or memory are temporary. Any other error takes the partition offline.
+        full disk                    appends are refused until a write succeeds again
+        no descriptors or memory     only the operation fails
+        any other error              the partition is offline until the broker restarts
         """
         if error.errno in FULL_DISK_ERRORS:
             self._report_full(error)

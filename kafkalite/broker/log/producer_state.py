@@ -5,14 +5,11 @@
             3  the log's batches from S on
     save    changed NNN.txnindex, synced  ▸  snapshot S; its companion file has the marks of all txnindex files
 
-The *mark* of a txnindex file is its entry count and CRC. The companion of a snapshot is its file `NNN.producers`. If a
-txnindex file does not match its mark, the aborted transactions are rebuilt by reading the log. A snapshot without marks
-is Kafka's; its txnindex files are used if their entries are in order.
+The *mark* of a txnindex file is its entry count and CRC. The companion of a snapshot is its file `NNN.producers`.
 
 State is saved at a roll, at a checkpoint if it changed enough, at a clean stop, and after a compaction.
 
-Thread rule: methods named `..._locked` need the log's lock. Files are written without the lock, one save at a time, and
-an older capture of the state never replaces a newer one.
+Thread rule: methods named `..._locked` need the log's lock. Files are written without it, one save at a time.
 """
 
 from __future__ import annotations
@@ -108,8 +105,10 @@ class ProducerState:
         return table
 
     def _load_aborted(self, table: ProducerTable, start: int) -> None:
-        """Load the aborted transactions whose markers are below `start`. Read the txnindex files, or if these are
-        unusable, the log.
+        """Load the aborted transactions whose markers are below `start`.
+
+        They come from the txnindex files, or from the log if a file does not match its mark. A snapshot without marks
+        is Kafka's. Its txnindex files are used if their entries are in order.
         """
         log = self._log
         expected = snapshots.aborted_marks(self._directory, start)

@@ -6,11 +6,9 @@
 In a damaged range, the bytes [position, end) are not readable as batches. They contained the offsets [offset, next
 offset). A range without bytes means that these offsets are missing at the end of the segment.
 
-The CRC covers the first SAMPLE_SIZE bytes of the range. If it no longer matches, an intact copy of the segment was
-restored, and its records are served. If the file is missing, invalid or of another version, the bytes of the segment
-are checked again before they are served.
+The CRC covers the first SAMPLE_SIZE bytes of the range. The file is removed with its segment. Kafka ignores it.
 
-The file is removed with its segment. Kafka ignores it. Everything here may block.
+Everything here may block.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ def path_of(directory: str, base_offset: int) -> str:
 
 def read(path: str) -> list[tuple[Range, int]]:
     """Return the ranges in a file, each with its CRC. An empty list if the file is missing, damaged or of another
-    version.
+    version. The bytes of the segment are then checked again before they are served.
     """
     try:
         data = files.read_bytes(path)
@@ -107,7 +105,10 @@ def save(segment: Segment) -> None:
 
 
 def restore(segments: Iterable[Segment], log_name: str) -> None:
-    """Quarantine the ranges of the previous run that are still damaged; log all of them in one line."""
+    """Quarantine the ranges of the previous run that are still damaged; log all of them in one line.
+
+    If a range's CRC no longer matches, an intact copy of the segment was restored, and its records are served.
+    """
     known: list[Range] = []
     for segment in segments:
         path = path_of(segment.directory, segment.base_offset)

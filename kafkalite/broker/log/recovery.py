@@ -1,7 +1,7 @@
 """Decide what happens to bytes of a log that are not batches: truncate the log, quarantine them, or remove zeros.
 
-To *quarantine* bytes or offsets is to leave them in place, mark them as damaged and never serve them. The *flushed
-offset* is the offset up to which the log is known to be durable (kafkalite.broker.log.loading).
+To *quarantine* bytes or offsets is to mark them as damaged and never serve them. The *flushed offset* is the offset up
+to which the log is known to be durable.
 
     bad bytes at or above the flushed offset    an interrupted write; the log is truncated at the first of them
     bad bytes below the flushed offset          quarantined and reported. Reads of their offsets return CORRUPT_MESSAGE;
@@ -9,10 +9,8 @@ offset* is the offset up to which the log is known to be durable (kafkalite.brok
     missing offsets after a sealed segment      quarantined, unless compaction may have removed them
     zeros after which no offset is missing      preallocated by a broker that did not stop cleanly; truncated
 
-A log that ends below the flushed offset has lost records; their offsets are not reused.
-
-The module is used in two cases: for the tail of a log after an unclean stop, and to check bytes from disk before they
-are first served. Everything here may block.
+The module checks the tail of a log after an unclean stop, and other bytes from disk before they are first served.
+Everything here may block.
 """
 
 from __future__ import annotations

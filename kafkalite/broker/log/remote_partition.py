@@ -1,7 +1,7 @@
 """Represent a partition of the cluster that has no replica on this broker.
 
-In the list of a topic's partitions, an `Elsewhere` replaces the log, so that clients learn the leader. It refuses
-Produce and Fetch, like a log that this broker does not lead.
+In a topic's list of partitions, an `Elsewhere` takes the place of the log. It names the leader, and refuses Produce and
+Fetch.
 
 Thread rule: any thread; only the manager of the logs changes it.
 """

@@ -4,9 +4,8 @@
     belongs to no known topic,    <topic>-<partition> is renamed to …-stray, and kept for the operator
     and may have records
 
-A directory is removed only after its rename is durable. Otherwise a power cut during the removal could leave an
-incomplete directory with the old name and without a topic id. Until all renames are durable, the journal keeps the ids
-of deleted topics (`settled`).
+A directory is removed only after its rename is durable. Otherwise a power cut could leave an incomplete directory with
+the old name and without a topic id.
 
 Thread rule: callers hold the manager's lock, which serializes changes of topics. Everything here blocks.
 """
@@ -57,7 +56,9 @@ class Removals:
 
     @property
     def settled(self) -> bool:
-        """Whether no directory of a deleted topic has its original name, durably. Read this under the lock."""
+        """Whether no directory of a deleted topic has its original name, durably. Until then, the journal keeps the ids
+        of deleted topics. Read this under the lock.
+        """
         return not (self._renames_unsynced or self._renames_failed is not None or self._names_kept)
 
     def keep_strays(self, strays: Iterable[str]) -> None:

@@ -5,10 +5,6 @@
     damaged range    copied to NNN.log.damaged-FIRST-NEXT; the segment is replaced by a copy without the range; files
                      with positions in the old segment are deleted, and NNN.klindex is rebuilt
 
-Without its damaged batches, a segment has a gap in its offsets, as after compaction. Readers skip the gap, those of
-Apache Kafka, too. The active segment must have no such gap. So if the last segment is repaired, an empty segment is
-added after it.
-
 Each step is durable before the next. After a crash, the next check finds the problem again.
 
 Everything here blocks. The caller holds the data directory's lock.
@@ -189,6 +185,9 @@ def _put_in_place(partition: Partition, path: str, temporary: str) -> None:
 
     The files that contain positions in the old segment are removed first. The file of aborted transactions stays, since
     it contains only offsets.
+
+    The copy has a gap in its offsets, as after compaction. Readers skip the gap, but the active segment must have none.
+    So an empty segment is added after a repaired last segment.
     """
     assert partition.format is not None, "there are segments"
     base = int(os.path.basename(path).partition(".")[0])

@@ -5,14 +5,8 @@
     follower    takes offsets and epochs from its leader's batches; truncates the log where it diverges from the
                 leader's
 
-Consumers see records below the high watermark, which replication moves and a checkpoint stores. If this broker leads
-and has the only replica, they see all records.
-
 After a restart, the log ends with its last intact batch, and the leader sends what is missing. Damage is quarantined
-only if no other replica has every acknowledged record.
-
-A replica is *fit* while it has lost no record and can be written. The module `kafkalite.broker.cluster.directories` has
-the steps that make a replica fit again.
+only if no other replica has every acknowledged record (KIP-966).
 
 Thread rule: the rule of PartitionLog applies. Methods that append, truncate or change epochs belong to one thread at a
 time: the fetcher, or the thread that stopped the fetcher.
@@ -131,7 +125,8 @@ class ReplicaLog(log_truncation.TruncatableLog):
         """Become or stay the leader, and accept appends.
 
         A new leader epoch begins at the log end, even if no batch is written in it (KIP-101, KAFKA-7415). The epoch's
-        start is durable before the first batch of the epoch.
+        start is durable before the first batch of the epoch. If this is the only replica, the high watermark is the log
+        end.
         """
         with self.core.locked():
             elected = not self.led or self.assignment.leader_epoch != wanted.leader_epoch
@@ -164,7 +159,10 @@ class ReplicaLog(log_truncation.TruncatableLog):
 
     @property
     def fit(self) -> bool:
-        """Whether the replica may lead and be in sync: it has lost no record, and its storage can be written."""
+        """Whether the replica may lead and be in sync: it has lost no record, and its storage can be written.
+
+        The module `kafkalite.broker.cluster.directories` makes a replica fit again.
+        """
         return not (self.behind or self.offline or self.core.storage_full)
 
     @property

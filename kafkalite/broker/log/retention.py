@@ -6,8 +6,8 @@
 
     Broker(retention_policies=[KeepTen()])        log.retention.policies=my_module:KeepTen
 
-A policy gets the segments, oldest first, and returns how many of them may be deleted from the front. It must not keep
-references to its arguments. The largest number of all policies applies. A policy that raises an error deletes nothing.
+A policy gets the segments, oldest first, and returns how many of them may be deleted from the front. The largest number
+of all policies applies.
 
 The housekeeper's thread calls the application's policies every log.retention.check.interval.ms, for logs whose
 cleanup.policy includes delete.

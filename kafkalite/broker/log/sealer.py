@@ -1,7 +1,8 @@
 """Seal full segments, one after another: trim, sync, save the index and the producer state.
 
-A roll queues the old segment and continues. If SEAL_COUNT_MAX segments are queued, the roll waits, possibly with its
-log's lock. So the sealer never takes a log's lock.
+A roll queues the old segment and continues. If SEAL_COUNT_MAX segments are queued, the roll waits.
+
+Thread rule: the sealer never takes a log's lock, because a waiting roll may hold it.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
     get the age of every segment ▸ checkpoint the log start ▸ publish the rest ▸ rename the files ▸ remove them later
 
-The module `kafkalite.broker.log.retention` has the policies.
-
 Thread rule: the rule of PartitionLog applies. Everything here may block.
 """
 

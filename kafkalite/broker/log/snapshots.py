@@ -14,12 +14,10 @@ The file `NNN.producers` is one line `crc32c-hex JSON`, with this JSON:
                         last offset]},
      "aborted": {base offset: [count, CRC-32C]}}
 
-NNN is the log end at the time of the snapshot. Kafka's snapshot has only the last batch of each producer. The companion
-has the last five, because a producer may retry five requests in flight. It also has the entry count and CRC of each
-segment's NNN.txnindex (releases without transactions wrote none).
+NNN is the log end at the time of the snapshot. "aborted" has the entry count and CRC of each segment's NNN.txnindex.
 
-A snapshot without a companion is Kafka's, and valid. If a snapshot is damaged, an older snapshot is used, or the log
-from its start.
+Kafka's snapshot has only the last batch of each producer. The companion has the last five, because a producer may retry
+five requests in flight.
 
 Everything here may block.
 """
@@ -123,6 +121,8 @@ def remove(directory: str, offset: int) -> None:
 def load(directory: str, log_first: int, log_end: int, table: ProducerTable) -> int:
     """Fill `table` from the newest valid snapshot within the log; return its offset, or -1 without a snapshot.
 
+    A damaged snapshot is skipped. A snapshot without a companion is Kafka's, and valid.
+
     A snapshot below `log_first`, the first base offset, is ignored, as in Kafka's ProducerStateManager. It lacks the
     changes by removed records: sequences would seem out of order, and ended transactions open.
 
@@ -147,7 +147,7 @@ def load(directory: str, log_first: int, log_end: int, table: ProducerTable) -> 
 
 def aborted_marks(directory: str, offset: int) -> dict[int, tuple[int, int]] | None:
     """Return base offset → (entry count, CRC) of each txnindex file, from a snapshot's companion. None if it has no
-    marks.
+    marks: releases without transactions wrote none.
     """
     marks = _companion(directory, offset).get("aborted")
     if marks is None:

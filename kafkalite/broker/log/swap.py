@@ -5,11 +5,8 @@
     3  rename the old files to .deleted, sync the directory
     4  rename NNN.log.swap to NNN.log
 
-After a crash in step 1, a start removes NNN.log.cleaned, and the old segments stay. Once NNN.log.swap exists, a start
-completes the swap, unless the file is damaged or belongs to an unfinished swap of several segments. The file names, and
-the way a start handles them, are Apache Kafka's, so either broker can complete the other's swap.
-
-A reader that already has an old segment open can continue to read it.
+After a crash in step 1, a start removes NNN.log.cleaned, and the old segments stay. After a later crash, a start
+completes the swap. The file names are Apache Kafka's, so either broker can complete the other's swap.
 
 Thread rule: one swap of a log at a time, by a cleaner. Files are renamed under the log's lock and synced without it.
 """
@@ -166,7 +163,10 @@ def _give_final_name(log: PartitionLog, new: Segment) -> None:
 
 
 def finish(directory: str, record_format: RecordFormat, cache: FileCache) -> None:
-    """Complete or undo the swaps of an earlier process. OSError."""
+    """Complete or undo the swaps of an earlier process. OSError.
+
+    A swap is undone if its file is damaged or belongs to an unfinished swap of several segments.
+    """
     try:
         names = disk.list_names(directory)
     except FileNotFoundError:

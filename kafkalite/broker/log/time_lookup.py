@@ -1,12 +1,9 @@
 """Find records by time for ListOffsets.
 
-A request asks for the first record at or after a timestamp, or for the record with the largest timestamp.
-
     segments by their largest timestamp ▸ a position from the index ▸ batch headers ▸ the records of one batch
 
-As in Kafka the result is a record, not a batch, so the batch that must contain it is decompressed. Bytes from disk are
-checked before they are used, and quarantined bytes are skipped. If a batch's records cannot be read, the result is
-computed from the batch's header. Such a batch exists only if its records were not validated at the append.
+As in Kafka, the result is a record, not a batch. So the batch that must contain it is decompressed. Bytes from disk are
+checked before they are used, and quarantined bytes are skipped.
 
 Everything here may block. A lock is taken only to load an index.
 """
@@ -176,7 +173,7 @@ def _in_batch(
     """Return the record that `look` finds in a batch.
 
     `look` gets the batch's header and decompressed records, and returns (timestamp, offset). If the records cannot be
-    read, the result is `fallback`.
+    read, the result is `fallback`. Such a batch exists only if its records were not validated at the append.
     """
     batch = segment.read_bytes(header["position"], header["size"])
     info = read_info(batch)

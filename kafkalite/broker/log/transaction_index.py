@@ -8,9 +8,6 @@
 A segment without aborted transactions has no file. A file is written as a whole. It is made durable before any producer
 snapshot that depends on it (kafkalite.broker.log.snapshots).
 
-The file `NNN.producers` next to the snapshot stores the entry count and CRC-32C of each txnindex file. If a file is
-missing or does not match its count and CRC, the entries are rebuilt from the log.
-
 Everything here may block. Writes raise OSError.
 """
 

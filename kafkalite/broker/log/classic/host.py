@@ -1,9 +1,9 @@
 """Serve the requests of Kafka 0.7's protocol that may block: appends, reads and OFFSETS.
 
-An append may create its topic. A function raises ValueError for a request that gets no response: the text of the error
-is logged, and the connection is closed.
+A function raises ValueError for a request that gets no response: the text of the error is logged, and the connection is
+closed.
 
-Source: `kafkalite.classic`, fact 1. Differences: docs/kafka-0.7.md and the docstring of `kafkalite.broker.log.classic`.
+Source: `kafkalite.classic`, fact 1. Differences: docs/kafka-0.7.md.
 
 Thread rule: network workers call `dropped`, `reason` and `code_without_log`, which never block. The rest runs on the
 I/O pool.

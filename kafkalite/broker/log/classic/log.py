@@ -4,10 +4,8 @@
     2  a flush makes the messages durable (after log.flush.interval messages, or by time)
     3  the flushed messages become visible: the high watermark is the flushed offset
 
-A message has no timestamp and no producer id. The age of a segment is the age of its file. A roll makes the closed
-segment durable before messages are appended to the next one, so recovery checks only the last segment. As in 0.7,
-consumers verify the checksums. The log returns stored bytes unchanged, and the requested range may begin and end
-anywhere.
+As in 0.7, consumers verify the checksums. The log returns stored bytes unchanged, and the requested range may begin and
+end anywhere.
 
 Thread rule: the rule of PartitionLog applies.
 """
@@ -130,7 +128,8 @@ class ClassicLog(PartitionLog):
         """Check a message set that contains wrapper messages (messages that contain compressed ones).
 
         Return (error code, number of messages, replacement). The replacement is the set with some wrappers split, so
-        that each has at least one byte per message; None if no wrapper had to be split.
+        that each has at least one byte per message; None if no wrapper had to be split. An inner message set that ends
+        within a message is refused, because its end could never be read.
         """
         with UNPACKING:
             return self._check_wrappers(data)
@@ -152,10 +151,11 @@ class ClassicLog(PartitionLog):
         )
 
     def roll_locked(self) -> None:
-        """Make the closed segment and its file name durable, and then roll, as 0.7 does. Request the flush that makes
-        the segment's messages visible.
+        """Make the closed segment and its file name durable, and then roll, as 0.7 does. So recovery checks only the
+        last segment.
 
-        The name has to be durable, because a log with a missing segment cannot be opened.
+        The name has to be durable, because a log with a missing segment cannot be opened. The segment's messages become
+        visible with the flush that is requested here. In 0.7.2 they become visible with the roll.
         """
         with self.flush_lock:
             try:
@@ -201,7 +201,7 @@ class ClassicLog(PartitionLog):
 
     def range_blocking(self, offset: int, size_max: int) -> tuple[int, LogSlice | None]:
         """Return (error code, slice of the log) for a read at `offset`, opening the segment if needed. The caller
-        releases the slice.
+        releases the slice. Until then it is readable, even if its segment is deleted.
         """
         for _ in range(3):
             outcome, error, found = native.read(self.core, offset, size_max)

@@ -5,9 +5,7 @@
     fetch inside a message    ─▶ begins with the next message      clients commit a record's offset + 1
     fetch inside the last one ─▶ returns nothing yet
 
-A wrapper must have at least as many bytes as messages; otherwise there are not enough offsets. An append splits a
-wrapper with fewer bytes into several wrappers. In a log that was copied here, such a wrapper is an error and is never
-skipped.
+A wrapper must have at least as many bytes as messages. Otherwise there are not enough offsets.
 
 Everything here blocks. `UNPACKING` is a leaf lock.
 """
@@ -113,7 +111,8 @@ class BatchView:
     def _unwrap(self, wrapper: Message, offset: int) -> tuple[list[tuple[int, bytes]], bool]:
         """Return (those requested messages of a wrapper that fit into the batch, whether all of them fit).
 
-        MessageSetError if there are more messages than offsets, or if the wrapper is damaged anywhere.
+        MessageSetError if there are more messages than offsets, or if the wrapper is damaged anywhere. An append splits
+        a wrapper with too many messages, so only a log that was copied here contains one.
         """
         services = self._log.services
         entry = encode([wrapper])
