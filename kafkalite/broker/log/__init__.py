@@ -7,7 +7,8 @@
     journal             the durable topics, settings, users, ACLs, quotas and ids
     metadata_store      reads and changes the journal for request handlers
     offset_checkpoints  checkpoint files: recovery points, log start offsets, high watermarks
-    opening, loading    open all logs of a data directory; open one log
+    opening             opens all logs of a data directory
+    loading             opens one log, and recovers it
     adoption            partition directories that the journal does not know
     removals            partition directories that are renamed and removed
 
@@ -39,7 +40,8 @@
     handover            turns a standalone broker's directory into a cluster member's
     checking, repair    `kafkalite log check`, `kafkalite log repair`
 
-    index_file, indexes the file of a segment's index; loads and saves the indexes of a log
+    index_file          the file of a segment's index
+    indexes             loads and saves the indexes of a log
     snapshots           files with producer state
     transaction_index   files with aborted transactions
     quarantine_file     files with the damaged ranges of a segment

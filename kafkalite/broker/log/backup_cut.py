@@ -1,4 +1,4 @@
-"""Link the files of all logs for a backup of a running broker, so that the links show all logs at one moment.
+"""Link the files of all logs for a backup of a running broker: all logs at one moment.
 
     1  the command `kafkalite backup` locks the file `backup.request`, and writes a name into it
     2  the broker's housekeeper sees the request, and links every file of every log, and the journal, into `.backup/`

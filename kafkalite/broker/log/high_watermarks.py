@@ -3,8 +3,8 @@
 The file is Kafka's. It has no entries for partitions with a single replica. It is written every few seconds, at a stop,
 and before a truncation.
 
-A checkpointed value may be too low: the replica learns the current one from its leader. It must never be too high,
-since it would expose records that may still be truncated.
+A checkpointed value may be too low: the replica learns the current one from its leader. A value that is too high would
+expose records that may still be truncated.
 
 Thread rule: any thread; a leaf lock guards writes. Writes may block.
 """

@@ -7,7 +7,7 @@
                                                                     writes recovery points, compacts the journal
     producer expiry     producer.id.expiration.check.interval.ms    forgets idle producers
     high watermarks     replica.high.watermark.checkpoint.interval.ms    in a cluster: checkpoints them
-    backup              FLUSH_CHECK_INTERVAL                        looks for a backup request: one stat
+    backup              FLUSH_CHECK_INTERVAL                        looks for a backup request
     clock               FLUSH_CHECK_INTERVAL                        checks whether the wall clock has jumped
     expiry time         as checkpoint, at most STORE_INTERVAL_MAX   stores the trusted time (see expiry_checkpoint)
     removal             when due                                    unlinks files renamed a while ago

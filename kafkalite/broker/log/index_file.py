@@ -8,8 +8,8 @@
     40  base offset                  92  bytes since the last entry
     48  covered size, bytes          96  end offset                     little-endian throughout
 
-An index *covers* the first `covered size` bytes of the segment; they were durable before the index was written. An
-index that is missing, damaged or from other bytes is rebuilt from the log.
+An index *covers* the first `covered size` bytes of the segment. These bytes were durable before the index was written.
+An index that is missing, damaged or from other bytes is rebuilt from the log.
 
 Reading and writing may block. Nothing here is shared between threads.
 """

@@ -4,8 +4,8 @@
                 has not written yet
     look-up     the end offset of epoch E: the start of the next epoch, or the log end
 
-Results equal those of Kafka's LeaderEpochFileCache. A change is durable when its method returns, except for `begin` and
-`save(durable=False)`.
+A look-up has the same result as in Kafka's LeaderEpochFileCache. A change is durable when its method returns, except
+for `begin` and `save(durable=False)`.
 
 Thread rule: changes need the log's lock. `entries` is replaced as a whole, and any thread may read it. Changes block.
 """

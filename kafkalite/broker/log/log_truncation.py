@@ -2,8 +2,8 @@
 
 The *new end* is the offset at which the truncated log ends. The *cut segment* is the segment that contains it.
 
-    1  If the new end is below the log start, restore the leader epochs there. Then lower the log start, recovery point
-       and high watermark, durably.
+    1  If the new end is below the log start, set the leader epochs there to those in the batches. Then lower the log
+       start, recovery point and high watermark, durably.
     2  Remove saved indexes, snapshots and aborted transactions above the new end.
     3  Publish a new list of segments: the cut segment is replaced by a shorter one, and the later ones are left out.
     4  Shorten the file of the cut segment, or use a copy of its beginning instead. Rename the files of the later

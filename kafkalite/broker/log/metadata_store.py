@@ -1,7 +1,7 @@
 """Store the metadata of one data directory: users, ACLs, quotas, features, dynamic settings, producer ids.
 
-A standalone broker writes all of it to the journal. In a cluster, the controllers own the metadata. The broker keeps
-what it needs of it in memory only.
+A standalone broker writes all of it to the journal. In a cluster, the controllers own the metadata. The store then
+keeps users, group settings and client metrics subscriptions in memory.
 
 Thread rule: any thread. A change holds the journal's lock, a leaf lock, until it is durable. The lock of user
 credentials is taken before the journal's.

@@ -4,7 +4,7 @@
     roll      a new active segment is created, and the old one is queued for the sealer
     seal      the sealer trims and syncs the old segment, and saves its index and a producer snapshot
 
-The native LogCore appends and reads. It calls its PartitionLog for every operation that may block.
+The native LogCore appends and reads. For an operation that may block, LogCore calls PartitionLog.
 
 Thread rule: any thread may call anything. Methods named `..._locked` need the log's lock. The `flush_lock` may be taken
 under the log's lock, but not the other way round. Only rare operations, such as a roll or a truncation, work on the

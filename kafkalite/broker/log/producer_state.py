@@ -3,7 +3,7 @@
     load    1  the newest valid snapshot, which was taken at offset S
             2  entries of the segments' NNN.txnindex whose transaction ended below S
             3  the log's batches from S on
-    save    changed NNN.txnindex, synced  ▸  snapshot S; its companion file has the marks of all txnindex files
+    save    changed NNN.txnindex, synced  ▸  snapshot; its companion file has the marks of all txnindex files
 
 The *mark* of a txnindex file is its entry count and CRC. The companion of a snapshot is its file `NNN.producers`.
 

@@ -1,8 +1,8 @@
 """Rename partition directories of deleted topics, durably, and remove them later.
 
-    topic deleted                 <topic>-<partition> is renamed to …-delete, and removed after file.delete.delay.ms
-    belongs to no known topic,    <topic>-<partition> is renamed to …-stray, and kept for the operator
-    and may have records
+    topic deleted                             <topic>-<partition> is renamed to …-delete, and removed after
+                                              file.delete.delay.ms
+    of no known topic, may have records       <topic>-<partition> is renamed to …-stray, and kept for the operator
 
 A directory is removed only after its rename is durable. Otherwise a power cut could leave an incomplete directory with
 the old name and without a topic id.

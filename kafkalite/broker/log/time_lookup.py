@@ -2,8 +2,8 @@
 
     segments by their largest timestamp ▸ a position from the index ▸ batch headers ▸ the records of one batch
 
-As in Kafka, the result is a record, not a batch. So the batch that must contain it is decompressed. Bytes from disk are
-checked before they are used, and quarantined bytes are skipped.
+As in Kafka, the result is a record, not a batch. So one batch is decompressed. Bytes from disk are checked before they
+are used, and quarantined bytes are skipped.
 
 Everything here may block. A lock is taken only to load an index.
 """

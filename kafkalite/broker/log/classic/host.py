@@ -3,7 +3,7 @@
 A function raises ValueError for a request that gets no response: the text of the error is logged, and the connection is
 closed.
 
-Source: `kafkalite.classic`, fact 1. Differences: docs/kafka-0.7.md.
+Source: fact 1 in the comment at the top of `kafkalite.classic`. Differences: docs/kafka-0.7.md.
 
 Thread rule: network workers call `dropped`, `reason` and `code_without_log`, which never block. The rest runs on the
 I/O pool.
