@@ -13,23 +13,10 @@
     slow        the log of slow requests
     health      why a broker is not alive, or not ready
 
-The package is imported only if `metrics.listeners` or `request.slow.log.ms` is set. Names of metrics are those in
-dashboards for Kafka: the JMX exporter's in lower case, and kafka_exporter's. The names of metrics that only this broker
-has begin with `kafkalite_`.
+The package is imported only if `metrics.listeners` or `request.slow.log.ms` is set. Metrics have the names that the JMX
+exporter (in lower case) and kafka_exporter use. Metrics that only this broker has begin with `kafkalite_`.
 
-The part that does the work counts it, without this package:
+Workers, logs and the flusher count their own work. The sources sum these counts at each scrape.
 
-    each worker    requests by API and version, and their times, in its `RequestCounters`; its connections
-    each log       bytes, in its `Traffic`
-    the flusher    flushes, in its `Histogram`
-
-A worker has RequestCounters only if metrics are served or slow requests are logged. Otherwise it does not read the
-clock for them.
-
-A scrape runs on a thread of the HTTP server and calls each source for its metric families. A source reads counts, each
-of which is consistent under the GIL, and sums them over workers and topics. It takes only leaf locks. A source that
-fails is left out. The text is built a thousand lines at a time, and the GIL is released in between, so that no worker
-waits for a scrape.
-
-A part of the broker that this package does not know registers its own source in `BrokerServices.metric_sources`.
+Thread rule: a scrape runs on a thread of the HTTP server, and takes only leaf locks.
 """

@@ -1,8 +1,8 @@
 """Report metrics of consumer groups: committed offsets, lag, members, states.
 
 The names are kafka_exporter's and Kafka's own. A partition's lag is the high watermark minus the committed offset, as
-kafka-consumer-groups shows it. Offsets and lag are reported for the 1000 groups with the most lag, and only for
-partitions that this broker leads. An offset is left out if its topic was deleted, even if a new topic has its name.
+kafka-consumer-groups shows it. Offsets and lag are reported only for partitions that this broker leads, and for the
+1000 groups with the most lag.
 """
 
 from __future__ import annotations
@@ -76,6 +76,10 @@ class Groups:
 
 
 def _standing(group: GroupBase, topics: Mapping[str, Topic]) -> Standing:
+    """Return a group's members, and its positions in the partitions that this broker leads.
+
+    An offset is left out if its topic was deleted, even if a new topic has its name.
+    """
     with group.changing():
         committed, members = list(group.offsets), group.member_count
     positions = []

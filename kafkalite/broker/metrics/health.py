@@ -1,8 +1,8 @@
 """Report why a broker is not alive or not ready.
 
-A report is a list of sentences, which is empty if the broker is alive or ready. A broker is alive if the loop of every
-network worker has turned within LIVE_S seconds. A supervisor restarts a process that is not alive. A broker is ready if
-it can serve clients normally. For example, it is not ready while it starts or stops, or while its disk is full.
+A report is a list of sentences, which is empty if the broker is alive or ready. A broker is alive if every network
+worker's loop has run within the last LIVE_S seconds. A broker is ready if it can serve clients normally. For example,
+it is not ready while it starts or stops, or while its disk is full.
 """
 
 from __future__ import annotations

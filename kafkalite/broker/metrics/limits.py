@@ -1,8 +1,7 @@
 """Report metrics of limits on clients: quotas, connection limits, memory, denied operations.
 
-A quota applies to all clients of its *owner*: a user, a client id, or a user with a client id. An owner's rate
-is computed from two readings of a total: a scrape keeps its readings for later scrapes. So these metrics cost clients
-with quotas nothing.
+A quota applies to all clients of its *owner*: a user, a client id, or a user with a client id. A scrape computes an
+owner's rate from the owner's total now and at an earlier scrape.
 """
 
 from __future__ import annotations

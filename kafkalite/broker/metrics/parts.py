@@ -56,11 +56,12 @@ class Parts:
     listeners: Sequence[BoundListener] = ()
     workers: Sequence[Worker] = ()
     counters: list[RequestCounters] = field(default_factory=list)
-    """The request counters, one object for each worker."""
+    """The request counters, one object for each worker. Without metrics and a log of slow requests, there are none, and
+    workers do not read the clock for them."""
     slow: SlowLog | None = None
     """The log of slow requests, if it is enabled."""
     sources: Sequence[Source] = ()
-    """Sources of parts that this package does not know."""
+    """Sources of parts that this package does not know, from `BrokerServices.metric_sources`."""
     notes: Sequence[Callable[[], list[str]]] = ()
     """Functions that return remarks for the health pages."""
     accepting: bool = False

@@ -6,7 +6,7 @@ The server binds before the logs are opened, so that during recovery the broker 
 
 With `metrics.users`, clients must authenticate as one of these users. Without this setting, any client on this machine
 has access, and the broker refuses to listen on addresses that other machines can reach. The health pages have the same
-access control, although they contain no names.
+access control.
 
 Any thread.
 """

@@ -1,7 +1,9 @@
 """Log each slow request in one line, when its network worker has finished it.
 
-Runs on any worker's thread. Above a maximum rate, lines are suppressed (`kafkalite.base.logging`). The count of slow
-requests includes those whose lines were suppressed.
+Above a maximum rate, lines are suppressed (`kafkalite.base.logging`). The count of slow requests includes those whose
+lines were suppressed.
+
+Thread rule: runs on any worker's thread.
 """
 
 from __future__ import annotations

@@ -36,5 +36,7 @@ class Sources:
         )
 
     def families(self) -> Iterator[Family]:
-        """Yield the metric families of all sources, and metrics about the scrape itself."""
+        """Yield the metric families of all sources, and metrics about the scrape itself. A source that fails is left
+        out.
+        """
         return told((*self._own, *self._parts.sources))
