@@ -4,21 +4,12 @@
     PushTelemetry ─▶ admit (may it push now?) ─▶ take (decompress, decode, keep)
     /metrics ─▶ families
 
-An *instance* is a client, identified by its client instance id. The rules are Apache Kafka's:
-
-- An instance may get its subscription, or push, once per interval.
-- It may push at once after it got the subscription.
-- It may get the subscription again after an error that requires this.
-- It must send nothing after its last push.
-- If it uses another connection, it starts again, as in Kafka when a connection closes.
-
-Counters that clients send as deltas are summed here. The number of instances, the series of each instance, and all
-series together are limited. Series beyond a limit are dropped and counted.
+An *instance* is a client, identified by its client instance id. The number of instances and of their series is limited.
 
 Source: ClientMetricsManager, ClientMetricsInstance of Kafka 4.1.
 
-Thread rule: any thread; `_lock` is not held during I/O. `_reading` is held while a push is decoded, which never happens
-on a network thread.
+Thread rule: any thread; `_lock` is not held during I/O. Pushes are decoded under `_reading`, and never on a network
+worker.
 """
 
 from __future__ import annotations
@@ -128,7 +119,10 @@ class ClientMetrics:
         return self._size_max()
 
     def subscription(self, instance_id: bytes, client: Client) -> Subscription:
-        """Return this client's subscription. Raises THROTTLING_QUOTA_EXCEEDED if the client asks too often."""
+        """Return this client's subscription. Raises THROTTLING_QUOTA_EXCEEDED if the client asks too often.
+
+        An instance may get its subscription once per interval, and also after an error that requires this.
+        """
         with self._lock:
             if instance_id == NO_ID:
                 instance_id = new_uuid()
@@ -202,6 +196,7 @@ class ClientMetrics:
         yield Family("kafkalite_client_metric", "gauge", text, _rows(told, counter=False))
 
     def _instance(self, instance_id: bytes, client: Client) -> _Instance:
+        """Return the client's instance. On another connection it starts again, as in Kafka when a connection closes."""
         now = self._clock.monotonic()
         configs = self._configs()
         place = (client.address, client.port)
@@ -266,7 +261,8 @@ class ClientMetrics:
     ) -> tuple[ErrorCode, str]:
         """Check whether an instance may push now; return (error code, reason), or (NONE, "") if it may.
 
-        The checks are in Kafka's order.
+        It may push once per interval, and at once after it got its subscription. After its last push it must send
+        nothing. The checks are in Kafka's order.
         """
         if instance.ended:
             return ErrorCode.INVALID_REQUEST, "the client has already sent its final push"
@@ -286,8 +282,8 @@ class ClientMetrics:
         return ErrorCode.NONE, ""
 
     def _keep(self, instance: _Instance, points: Iterable[otlp.Point]) -> None:
-        """Store the points of a push. Drop and count new series beyond a limit, or with a name that is too long or not
-        printable."""
+        """Store the points of a push; sum up counters that the client sends as deltas. Drop and count new series beyond
+        a limit, or with a name that is too long or not printable."""
         for point in points:
             attributes = ",".join(f"{key}={value}" for key, value in point.attributes)
             key = (point.name, attributes, point.counts)

@@ -1,8 +1,7 @@
 """Decode the metrics that clients push (OpenTelemetry's MetricsData v1) into numbers by name and attributes.
 
-Gauges and sums are decoded, which is what Kafka's clients send. Histograms and summaries are counted and dropped.
-Unknown fields are skipped, as in protocol buffers. The number of fields is limited, since it determines how long
-decoding takes.
+Gauges and sums are decoded: Kafka's clients send these. Histograms and summaries are counted and dropped. Unknown
+fields are skipped, as in protocol buffers. The number of fields is limited, because decoding time grows with it.
 
 Source: opentelemetry/proto/metrics/v1/metrics.proto and the encoding of protocol buffers. No I/O, no clock.
 """
