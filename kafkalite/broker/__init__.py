@@ -15,7 +15,7 @@
     process, replaced_functions                      prepare and check the process at a start
     migration, backup, host_check                    commands that work on a data directory
 
-A name is imported when it is first used, so an import of the package costs nothing.
+A name is imported when it is first used.
 """
 
 from __future__ import annotations

@@ -1,17 +1,14 @@
 """Back up the data directory of a running or stopped broker, so that a broker can be started on the copy.
 
-The command first collects the files, then copies them:
-
     collect    broker runs: ask the broker for hard links and for the end of each file (kafkalite.broker.log.backup_cut)
                broker stopped: lock the data directory, and use the files as they are
     copy       copy the files ─▶ write the journal ─▶ check the copy ─▶ remove the file `backup.unfinished`
 
-Full segments never change again, if the broker runs or has stopped cleanly. They are hard-linked if the copy is on the
-same file system; a link takes no space. All other files are copied, each up to its noted end.
+Full segments are hard-linked if the copy is on the same file system, except after an unclean stop. All other files are
+copied.
 
-No broker, of any release, starts on an incomplete copy: the copy gets its journal last, and contains the file
-`backup.unfinished` until it is checked. A failed backup removes its files. Files have mode 0600 and directories 0700,
-because the journal contains SCRAM credentials.
+No broker starts on an incomplete copy. The copy gets its journal last, and contains the file `backup.unfinished` until
+it is checked.
 
 Blocks. A lock on the file `backup.request` allows one backup of a directory at a time.
 """
@@ -273,6 +270,11 @@ def _cut_plan(source: str, links: str, found: dict[str, Any]) -> Plan:
 
 
 def _copy(plan: Plan, target: str, *, link: bool, check: bool) -> Report:
+    """Make the copy. Only its owner can access it, because the journal contains SCRAM credentials.
+
+    The journal comes last: without it, no broker of any release starts on the copy. If a step fails, the copy is
+    removed.
+    """
     made = not os.path.isdir(target)
     try:
         if made:

@@ -4,11 +4,9 @@
            transactions ─▶ listeners ─▶ in a cluster: its controllers ─▶ workers ─▶ ZooKeeper, for the 0.7 listener ─▶
            acceptor
     stop:  controllers, fetchers, ZooKeeper ─▶ acceptor ─▶ transactions, groups ─▶ workers (parked answers, then
-           connections) ─▶ I/O pool ─▶ log directory (flush, marker) ─▶ metrics and health
+           connections) ─▶ I/O pool ─▶ log directory (flush, clean-shutdown file) ─▶ metrics and health
 
-Each part registers its stop on one ExitStack, so parts stop in the reverse order of registration. A part that must stop
-later than this is registered before it is built. For example, the workers stop after the groups, because the groups
-complete the workers' parked answers.
+Each part registers its stop on one ExitStack, so parts stop in the reverse order of registration.
 
 Only `kafkalite.broker.server` imports this module.
 
@@ -123,6 +121,8 @@ class Composition:
         self._given_up = given_up
         self._failed = failed
         self._stops = ExitStack()
+        """Stops the parts in reverse order. A part that must stop later is registered before it is built. For example,
+        the workers stop after the groups, because the groups complete the workers' parked answers."""
         self._crash = False  # stop as the end of the process would
         self._clean = True
         self._serves_groups = False

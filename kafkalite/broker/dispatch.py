@@ -8,19 +8,8 @@ instead.
 
 A long request takes the steps 2 to 4 in portions, on the thread of kafkalite.broker.limits.long_requests.
 
-The requests of one connection take effect in order, and their answers leave in order. If a request of a connection is
-on the I/O pool, the later requests of the connection run there, too. An incomplete Deferred delays these later requests
-only if its API has `in_order`.
-
-A client's mistake in a well-formed request is an error code, which the handler sets in the response. The connection is
-closed with one log line if:
-
-- the request violates its schema
-- its API or version is not supported (ApiVersions gets an error response instead)
-- the handler fails
-- the response needs more memory than the client may use (broker.memory.max)
-
-The first three are as in Kafka. Only this module turns exceptions into these results.
+The requests of one connection take effect in order, and their answers leave in order. If a request cannot be answered,
+the connection is closed with one log line.
 
 Thread rule: network workers call the Dispatcher.
 """
@@ -217,7 +206,18 @@ def id_of(context: RequestContext) -> bytes | None:
 
 
 class Dispatcher:
-    """Serves whole requests. All workers share one Dispatcher."""
+    """Serves whole requests. All workers share one Dispatcher.
+
+    For a mistake in a well-formed request, the handler sets an error code in the response. The Dispatcher closes the
+    connection if
+
+    - the request violates its schema
+    - its API or version is not supported (ApiVersions gets an error response instead)
+    - the handler fails
+    - the response needs more memory than the client may use (broker.memory.max)
+
+    The first three are as in Kafka.
+    """
 
     def __init__(
         self,
@@ -316,8 +316,8 @@ class Dispatcher:
         return row.decode(version, header.request_body(row.key, version, body), partitions_max, pace)
 
     def _after_pool(self, task: _Task, answer: Answer, long: bool) -> None:
-        """Serve a request on the I/O pool, after earlier requests of its connection. Pass a long request to its own
-        thread.
+        """Serve a request on the I/O pool, after earlier requests of its connection there. Pass a long request to its
+        own thread.
 
         A request that may wait for a disk is dropped if its client has disconnected. Otherwise many requests of one
         client would occupy the pool long after the client has disconnected.
@@ -373,6 +373,9 @@ class Dispatcher:
     def _deliver_later(
         row: table.Row, context: RequestContext, correlation_id: int, deferred: Deferred[Any], answer: Answer
     ) -> None:
+        """Deliver the response when the Deferred is complete. Later requests of the connection wait for it only if the
+        API has `in_order`.
+        """
         abandoned = deferred.abandoned
         if abandoned is not None:
             answer.when_abandoned(abandoned)

@@ -1,16 +1,13 @@
 """Define the features of a standalone broker (KIP-584): their supported levels, and the levels in force.
 
-    eligible.leader.replicas.version  1: tracks replicas that may be elected (KIP-966). There is one replica
+    eligible.leader.replicas.version  1: tracks replicas that may be elected (KIP-966); here there is one replica
     group.version                     1: groups of the consumer protocol (KIP-848)
-    kraft.version                     1: a quorum that can change (KIP-853). There is one voter
-    metadata.version                  at first 27 (4.1-IV1), at most 33 (4.4-IV2): tools derive the release from it.
-                                      From 30 on the data directory can be cordoned (KIP-1066)
-    transaction.version               2: each transaction of a producer raises its epoch (KIP-890). 0 and 1: it does not
+    kraft.version                     1: a quorum that can change (KIP-853); here there is one voter
+    metadata.version                  7 to 33 (4.4-IV2): tools derive the release from it
+    transaction.version               2: each transaction raises the producer epoch (KIP-890); 0 and 1: it does not
 
-`share.version` and `streams.version` are not supported. A feature has its newest level until a client changes it. The
-exception is metadata.version: tools that see a release after 4.1 also request share groups and streams groups.
-
-A change is a line in the journal and raises the epoch. Clients use the response with the highest epoch.
+`share.version` and `streams.version` are not supported. Except for metadata.version, a feature has its newest level
+until a client changes it. A change is a line in the journal.
 
 Source: Feature, MetadataVersion, KRaftVersion, GroupVersion and TransactionVersion of Kafka 4.4.
 """
@@ -39,9 +36,9 @@ LEVELS: Final = {
 }
 """Name → oldest and newest level. metadata.version 7 is 3.3-IV3, the first of KRaft."""
 DEFAULT_METADATA_LEVEL: Final = 27
-"""4.1-IV1."""
+"""4.1-IV1. If tools see a later release, they also request share groups and streams groups."""
 CORDON_LEVEL: Final = 30
-"""4.3-IV0, the first metadata.version with cordoned directories."""
+"""4.3-IV0, the first metadata.version with cordoned directories (KIP-1066)."""
 METADATA_CHANGES: Final = (7, 8, 11, 13, 14, 15, 17, 23, 30, 32, 33)
 """Levels that changed the content of Kafka's metadata, so that Kafka does not downgrade below them."""
 EPOCH: Final = 3

@@ -1,10 +1,9 @@
 """Check the machine for `kafkalite check`: the disk, limits, memory and clock that a broker depends on.
 
-Each row is a finding. If the finding is a problem, the row also has the reason. The sources are the kernel's files, as
-described in proc(5) and statvfs(3). A row whose source is missing on this system is left out.
+Each row is a finding. If the finding is a problem, the row also has the reason. The sources are the kernel's files
+(proc(5), statvfs(3)). A row whose source is missing on this system is left out.
 
-Blocks: the check writes and syncs a file in the data directory. If the directory does not exist, the file is in the
-nearest existing parent.
+Blocks: the check writes and syncs a file in the data directory, or in its nearest existing parent.
 """
 
 from __future__ import annotations

@@ -1,17 +1,16 @@
 """Migrate a standalone broker into a cluster. The data stays in its data directory.
 
-    look        open the directory as the broker did; find its contents and the contents that cannot be migrated
+    look        open the directory as the broker did; find what it contains, and what cannot be migrated
     join        register with the id that the broker will have; clients cannot connect yet
     hand over   send ACLs, quotas and settings to the controllers; create the topics there, with their only replica here
     raise       raise leader epochs above those in the logs, and producer ids above those allocated here
     leave       end the registration, as a broker that stops does
     become      give the directory the topics' new ids and the cluster's identity (kafkalite.broker.log.handover)
 
-Records are not moved or rewritten, so the duration does not depend on the amount of data. Offsets, epochs, and the
-state of producers and transactions stay the same. After an interruption, run the migration again: each step can be
-repeated.
+Records are not moved or rewritten. Offsets, epochs, and the state of producers and transactions stay the same. After an
+interruption, run the migration again: each step can be repeated.
 
-Blocks; belongs to one thread. Raises StartupError, with one sentence, if the migration is not possible.
+Blocks; belongs to one thread. Raises StartupError if the migration is not possible.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Detect system functions that a test tool has replaced, before a broker starts in this process.
 
-On fake files a broker would lose acknowledged records. With gevent its threads could not wait. Time functions are not
-checked, because the broker uses native ones (kafkalite._native.base.native_time).
+With fake files, a broker would lose acknowledged records. With gevent, its threads could not wait. Time functions are
+not checked, because the broker uses native ones (kafkalite._native.base.native_time).
 """
 
 from __future__ import annotations
