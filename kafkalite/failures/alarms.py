@@ -2,8 +2,7 @@
 
     {"id": …, "group": …, "kind": …, "reason": …, "details": {…}, "time": ms since 1970}
 
-The id stays the same over retries, so a receiver can drop duplicates. If the queue is full, the oldest alarm is dropped
-and logged. Log lines contain only the host, because the rest of a URL may be a secret.
+The id stays the same over retries, so a receiver can drop duplicates.
 
 Thread rule: any thread may call `send`; the sender's own thread posts.
 """
@@ -36,7 +35,10 @@ logger = logging.getLogger(__name__)
 
 
 class AlarmSender:
-    """Sends alarms to one URL; see the module. Raises ValueError if the URL is not an HTTP URL."""
+    """Sends alarms to one URL; see the module. Raises ValueError if the URL is not an HTTP URL.
+
+    Log lines contain only the host, because the rest of a URL may be a secret.
+    """
 
     def __init__(self, url: str, group: str) -> None:
         parts = urlsplit(url)
@@ -51,7 +53,7 @@ class AlarmSender:
         self._thread.start()
 
     def send(self, alarm: Alarm) -> None:
-        """Queue an alarm and return at once."""
+        """Queue an alarm and return at once. If the queue is full, drop and log the oldest alarm."""
         document = {
             "id": str(uuid.uuid4()),
             "group": self._group,

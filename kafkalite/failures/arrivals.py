@@ -1,10 +1,7 @@
 """Queue the records that a member has read, and skip those that its handler must not get.
 
-In a retry topic, the handler gets only current letters. A letter is a copy of a failed record in a retry or dead-letter
-topic. The group's ledger lists the current letter of each failed record.
-
-The module also reports lost letters, which the ledger lists but the retry topic does not contain. For records that
-cannot be read, it writes dead letters without a value.
+A letter is a copy of a failed record in a retry or dead-letter topic. In a retry topic, the handler gets only current
+letters. The group's ledger lists the current letter of each failed record.
 
 Thread rule: one thread at a time, that of the session.
 """

@@ -4,7 +4,7 @@
     letters.send(producer, chunk.columns, decoded, chunk.partition)
 
 The letters and their ledger rows are part of the producer's transaction. If a batch is read again, its letters get the
-same ids, so that readers can drop duplicates even without transactions.
+same ids, so that readers can drop duplicates.
 
 Thread rule: one thread at a time, that of the Client and of the producer.
 """

@@ -4,8 +4,7 @@
     OPEN ─▶ CLOSED    a probe succeeds
     OPEN ─▶ OPEN      a probe fails: the next probe follows after twice the delay, at most PROBE_MS_MAX
 
-There is one breaker per member, which counts the outcomes of all its partitions. Bad data in a single partition is no
-sign of an outage.
+There is one breaker per member, which counts the outcomes of all its partitions.
 
 Thread rule: one thread at a time.
 """

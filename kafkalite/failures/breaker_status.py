@@ -3,8 +3,6 @@
     the breaker opens ─▶ row breaker/MEMBER, every RENEW_S ─▶ the breaker closes or the member ends ─▶ tombstone
 
 If a row is no longer renewed, its member was killed. A separate thread writes the rows, outside of the transactions.
-The thread starts when the breaker first opens. Records are handled without waiting for these rows and without reading
-them.
 
 Thread rule: `tell` and `close` belong to one thread.
 """
@@ -46,7 +44,7 @@ class Board:
         self._own: Client | None = None
 
     def tell(self, *, is_open: bool, reason: str) -> None:
-        """Publish the breaker's state. Does not wait for the write."""
+        """Publish the breaker's state without waiting for the write. The thread starts when the breaker first opens."""
         if not self._ledger:
             return
         now = time.time_ns() // 1_000_000

@@ -2,11 +2,8 @@
 
     all records up to an offset are done ─▶ every COMMIT_INTERVAL_MS, or COMMIT_COUNT records ─▶ Commit ─▶ CommitEnded
 
-The member reads and handles records while a commit is in progress.
-
-Each partition has at most one commit or transaction in progress, so its committed offset never decreases. A transaction
-waits for the commits of its partitions. A commit leaves out partitions with a transaction that is in progress or about
-to begin.
+Each partition has at most one commit or transaction in progress, so its committed offset never decreases. The member
+continues to read and handle records while a commit is in progress.
 
 Thread rule: one thread at a time, that of the session.
 """

@@ -1,9 +1,8 @@
 """Read committed records up to the high watermark, waiting for transactions that are still open.
 
-Any read_committed reader stops at the last stable offset, where the first open transaction begins. A committed record
-can be above that offset. In addition, a commit is acknowledged before the transaction's markers reach all partitions.
-Therefore the reader of this module waits until it has reached the high watermark. After 90 s without progress it raises
-RangeUnavailable.
+Any read_committed reader stops at the last stable offset, where the first open transaction begins. Committed records
+can follow this offset. In addition, a commit is acknowledged before the transaction's markers reach all partitions.
+Therefore the reader of this module waits until it has reached the high watermark.
 
 Thread rule: one thread at a time, that of the Client.
 """

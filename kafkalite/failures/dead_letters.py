@@ -3,8 +3,7 @@
     dlq.billing.orders ─▶ Run ─▶ DeadCaller ─▶ handler(DeadLetter[, transaction]) ─▶ Outcome
 
 One transaction writes the handler's output and commits the offset of the dead letter. So the group's committed offsets
-in the dead-letter topics show which letters were handled. A member reads these topics like its other topics
-(kafkalite.failures.session), so no second client, group or ledger is needed.
+in the dead-letter topics show which letters were handled.
 
 Thread rule: any thread; calls share no state.
 """
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
 class DeadCaller(Caller):
     """Calls a dead-letter handler. After an exception the call is repeated, unless the exception is `Failed(…,
     "fatal")`.
+
+    A member reads dead-letter topics like its other topics, with the same client and group.
 
     Raises ValueError if the handler's parameters do not fit, or if the policy never writes a dead letter.
     """

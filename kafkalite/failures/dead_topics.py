@@ -1,8 +1,7 @@
 """Find the dead-letter topics that policies choose by exception class (`Policy.dead_topics`).
 
-The names of these topics do not contain the group. So this module reads the policy of each group, which the group
-publishes in its ledger. Each call reads only a limited number of ledger records and may miss a topic. The user then has
-to name the topic or its group in the command.
+The names of these topics do not contain the group. So this module reads the policy that each group publishes in its
+ledger.
 
 Thread rule: functions belong to the thread that has the Client; any thread may use a RoutedTopics.
 """
@@ -54,6 +53,8 @@ class RoutedTopics:
     def find(self, client: Client, names: Iterable[str]) -> dict[str, str]:
         """Return the dead-letter topics among `names`, each with its group. The policies are read from the ledgers
         among `names`.
+
+        A call reads a limited number of ledger records, so it may miss a topic.
 
         The result is empty if the user is not allowed to describe ledgers, or if no broker responds.
         """

@@ -5,8 +5,7 @@
     actions   Run · Withdraw · Pause · Resume · Transact · Commit · Doubt · Alarm · Stop
 
 The runner (kafkalite.failures.runner) passes events to the session and executes the actions that the session returns.
-It reports the end of each Run with RunEnded, of each Transact with TransactionEnded, and of each Commit with
-CommitEnded.
+RunEnded, TransactionEnded and CommitEnded report the ends of Run, Transact and Commit.
 
 Thread rule: the values are immutable.
 """
@@ -293,7 +292,7 @@ class Mark(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Handle these records one after the other. Stop after `failures_max` failures, or after an outage.
+    """Handle these records. Stop after `failures_max` failures, or after an outage.
 
     With `by_key`, skip the later records of a key that has failed.
     """

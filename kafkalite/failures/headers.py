@@ -1,6 +1,6 @@
 """Write and parse the headers of letters: copies of failed records in retry and dead-letter topics.
 
-A letter has the headers of the record, byte for byte, and then the headers of each written format, each at most once.
+A letter has the record's own headers, byte for byte, and then the headers of each written format.
 
     kafkalite                   written always, and parsed
     Spring                      written on request, and parsed
@@ -8,8 +8,8 @@ A letter has the headers of the record, byte for byte, and then the headers of e
     Streams (KIP-1034)          only parsed
     share groups (KIP-1191)     only parsed
 
-All formats are text with decimal numbers, except that Spring writes big-endian integers (KafkaHeaders,
-DeadLetterPublishingRecoverer of Spring Kafka).
+Numbers are decimal text, except in Spring's headers: big-endian integers, as in Spring Kafka's
+DeadLetterPublishingRecoverer.
 
 Thread rule: functions are pure.
 """

@@ -5,11 +5,8 @@
     RUNNING ─▶ MOVING ─▶ DONE    the record is written to another topic, in a transaction with the offset
     RUNNING ─▶ READY             the record is tried again in place, after a backoff or a ledger write
 
-In a source topic, records are handled in offset order: each record waits for the record before it. In a retry topic,
-each record has its due time, so records finish out of order. With order by key, the records of a key form a chain, and
-only the first may run. The offset to commit is that of the first record that is not done.
-
-After an unclean shutdown, records that the handler may have had are suspects (see `Session._doubt`).
+In a source topic, records are handled in offset order. In a retry topic, each record is handled at its due time. With
+order by key, only the first record of a key may run.
 
 Thread rule: one thread at a time.
 """
@@ -148,7 +145,7 @@ class Batch:
     """Records that the ledger notes together as in hand, after an unclean shutdown. Then the handler gets them.
 
     `size` is the size of the next batch. It grows while writing the notes takes longer than handling the records. So
-    throughput falls at most by half, and few records become suspects.
+    throughput falls at most by half, and few records become suspects: records that may have crashed the process.
 
     A mark is a ledger row that names the record which the handler is about to get. Each of the first EXACT_COUNT
     records has its own mark. If later records are handled faster than marks can be written, one mark covers up to
@@ -470,7 +467,7 @@ class PartitionLane:
     # --- offsets ------------------------------------------------------------------------------------------------------
 
     def low(self, done: Container[Item] = ()) -> int:
-        """Return the offset to commit, assuming that the records in `done` are done too."""
+        """Return the offset to commit: that of the first record that is not done. Records in `done` count as done."""
         while self.items and self.items[0].state is ItemState.DONE:
             self.items.popleft()
         for item in self.items:

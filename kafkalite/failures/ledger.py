@@ -6,9 +6,8 @@
         for where, row in ledger.records():
             print(where, row.state)
 
-`refresh` reads all committed rows (ledger records) below the high watermark (kafkalite.failures.committed_reading). If
-the offset of a source record is committed when `refresh` starts, its row is read too. If the ledger was restored from a
-backup, truncated or recreated, it is read again from its start.
+A row is a record of the ledger. All committed rows below the high watermark are read
+(kafkalite.failures.committed_reading).
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -66,6 +65,9 @@ class Ledger:
     def refresh(self, timeout_s: float = OPEN_S_MAX) -> None:
         """Read up to the current end. Raises RangeUnavailable after `timeout_s` without progress because of an open
         transaction.
+
+        If the offset of a source record is already committed, its row is read too. If the ledger was restored from a
+        backup, truncated or recreated, it is read again from its start.
         """
         keys = self.find()
         if not keys:

@@ -6,8 +6,7 @@
 A resolve marker is a record in the dead-letter topic. Its key names a day or a source record whose letters are
 resolved.
 
-A redrive sends each letter once, even if the command is killed and repeated: a transaction contains letters and their
-ledger rows.
+A redrive sends each letter once, even if the command is killed and repeated.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -297,7 +296,7 @@ class LetterBox:
         Raises DelayRefused for a delay out of range, or for any delay of letters that are sent to a source topic.
         Letters of other frameworks are always sent to a source topic. They have no ledger row, so the transaction
         commits the redrive's progress as offsets of the group `redrive.<topic>`. A transaction has up to MOVES_MAX
-        letters. Letters whose row no longer has the state dead are skipped.
+        letters, with their ledger rows. Letters whose row no longer has the state dead are skipped.
         """
         sent = too_often = 0
         delay_ms = milliseconds(delay)

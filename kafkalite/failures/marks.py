@@ -2,13 +2,10 @@
 
     worker ─▶ mark: row hand/TOPIC/PARTITION ─▶ handler(record) ─▶ the next record of the batch
 
-Marks are written only after an unclean shutdown. A transaction first notes all records of a batch in the ledger. Marks
-then name the records that the handler is about to get: one record each at first, up to SPAN_MAX later if handling is
-fast. After a crash, the last mark shows which records to suspect.
+Marks are written only after an unclean shutdown. A transaction first notes all records of a batch in the ledger. If the
+process crashes again, the last mark shows which of these records to suspect.
 
-Marks are written outside of transactions, with acks=1.
-
-Thread rule: `write` may be called from any thread.
+Thread rule: any thread may call `write`.
 """
 
 from __future__ import annotations
@@ -47,7 +44,9 @@ class Marks:
         self._missed = 0
 
     def write(self, key: str, row: Row) -> None:
-        """Write one mark and wait for its acknowledgement. A failure is logged, and the record is handled all the same.
+        """Write one mark, without a transaction, and wait for its acknowledgement (acks=1).
+
+        A failure is logged, and the record is handled all the same.
 
         If the process then crashes, the next process handles all records of the batch one at a time.
         """

@@ -2,9 +2,8 @@
 
     verdicts ─▶ collected, for at most LINGER_MS while records are being handled ─▶ Transact ─▶ TransactionEnded
 
-A verdict lists what must be written for a record that was handled. One transaction is in progress at a time; it writes
-the verdicts of at most MOVES_MAX records, of all partitions. A large transaction costs little more than a small one. So
-verdicts are collected while records are being handled, and while the previous transaction is in progress.
+A verdict lists what must be written for a record that was handled. Only one transaction is in progress at a time; it
+writes the verdicts of at most MOVES_MAX records.
 
 Thread rule: one thread at a time, that of the session.
 """
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 MOVES_MAX: Final = 500
 """Records in one transaction."""
 LINGER_MS: Final = 50.0
+"""Maximum time to collect verdicts while handlers run. A large transaction costs hardly more than a small one."""
 AGAIN_MS: Final = 500.0
 """Backoff after a transaction or commit that failed."""
 SHRINK_MAX: Final = 3

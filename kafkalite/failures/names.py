@@ -3,9 +3,7 @@
     orders ─▶ retry.billing.orders.10s ─▶ retry.billing.orders.1m ─▶ … ─▶ dlq.billing.orders
                         ledger of the group billing: kafkalite.failures.billing
 
-The name of a retry topic contains the group, the source topic and the delay. A policy with more or fewer attempts
-therefore uses the same topics. With order by key, each source topic has one retry topic without a delay in its name;
-the ledger stores the due times.
+The name of a retry topic contains the group, the source topic and, except with order by key, the delay.
 
 Thread rule: the values are immutable.
 """
@@ -73,7 +71,10 @@ class Layout:
         return self.lanes.get(topic) or self.dead_lanes[topic]
 
     def retry(self, topic: str, delay_ms: int) -> str:
-        """Return the retry topic for this source topic and delay in ms."""
+        """Return the retry topic for this source topic and delay in ms.
+
+        With order by key, all delays have the same topic, and the ledger stores the due times.
+        """
         if self.by_key:
             return f"{RETRY}.{self.group}.{topic}"
         return f"{RETRY}.{self.group}.{topic}.{short_name(delay_ms)}"

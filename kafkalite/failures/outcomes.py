@@ -4,8 +4,6 @@
     failure                 the policy's step: retry in place, retry topic, dead letter, ignore, or stop the member
     outage, many failures   the circuit breaker opens
 
-When the breaker opens, this record and other failed records that are not written yet become ready again.
-
 Thread rule: one thread at a time, that of the session.
 """
 

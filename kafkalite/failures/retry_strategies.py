@@ -1,6 +1,6 @@
 """Define the four strategies for a record that fails: RetryTopics, RetryHere, RetryForever and Ignore.
 
-`Strategy.step(n)` returns the step after failure number n of a record:
+`Strategy.step(n)` returns the step after failure number n of a record, from 1:
 
     HERE      wait, then try again in place
     TOPIC     write the record to the retry topic of a delay
@@ -8,8 +8,8 @@
     IGNORE    count the failure, and continue with the next record
     STOP      end the member
 
-The failures of a record are numbered from 1. A record in a retry topic has the number in its headers, so it survives a
-restart of the member. Failures in place are not stored: after a restart they are counted from the stored number again.
+A record in a retry topic has the number of its failures in a header. Failures in place are not stored, so a restart
+counts them again.
 
 Thread rule: the values are immutable.
 """

@@ -8,8 +8,6 @@ result of a call with a batch decides what follows:
     exception, one record         that record has failed
     exception, several records    each half of the batch is passed to the handler in a separate call
 
-So each failing record finally fails alone, and no other record is retried.
-
 Thread rule: one thread at a time.
 """
 
@@ -73,7 +71,8 @@ class BatchResult:
 
 
 class BatchWork:
-    """Divides a run into batches of at most `size` records, and splits batches that fail; see the module.
+    """Divides a run into batches of at most `size` records, and splits batches that fail; see the module. So each
+    failing record finally fails alone.
 
     In a run with marks (kafkalite.failures.marks), each batch has one record, so that a record that crashes the process
     can be identified.

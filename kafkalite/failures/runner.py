@@ -7,12 +7,11 @@
     Pause, Resume    the port stops or continues reading a partition
 
 The session (kafkalite.failures.session) makes all decisions. A port adapts a client library
-(kafkalite.failures.adapters). The client is polled while handlers and transactions run, so a slow handler neither ends
-the group membership nor delays other records. A separate `kafkalite.client.Client` reads the ledger, topic settings and
-committed offsets.
+(kafkalite.failures.adapters). The client is polled while handlers and transactions run. So a slow handler neither ends
+the group membership nor delays other records.
 
-Thread rule: `run` and the client belong to one thread; `stop` may be set from any thread. Handlers run in workers, by
-default one. A separate thread writes (kafkalite.failures.transaction_writer).
+Thread rule: `run` and the client belong to one thread; any thread may set `stop`. Handlers and transactions run in
+other threads.
 """
 
 from __future__ import annotations

@@ -3,12 +3,10 @@
 For the next record of a partition, one of these actions is chosen:
 
     run      its due time has come, few records are uncommitted, and the groups in `after` have decided on it
-    note     the same after an unclean shutdown: the ledger notes the record as "in hand" before it runs
+    note     after an unclean shutdown: before it runs, the ledger notes it as "in hand"
     skip     the handler must not get the record
     park     it has to wait for earlier records of its key, so it moves to the retry topic
     probe    while the circuit breaker is open, one record at a time runs
-
-If the process ends again, the noted records are suspects. While a suspect is handled, no other record is handled.
 
 Thread rule: one thread at a time, that of the session.
 """

@@ -1,22 +1,17 @@
 """Decide which records a member handles next and what happens to those that fail: events in, actions out.
 
-The session has no I/O, no clock and no threads. The runner passes events to `session.on(event, now)`, and executes the
-returned actions in order. `session.wake_at` is the latest time at which the runner must send Tick.
+The session has no I/O, no clock and no threads. The runner passes events with the current time, and executes the
+returned actions in order.
 
-    Fetched                records enter the lane of their partition
-    Run                    the handler gets the next records of a lane
-    Finished, success      Commit, every second
-    Finished, failure      the policy's step: try again in place, or Transact: letter, ledger row and offset
-
-The session has these parts: arrivals (records read), runs (records to handle next), outcomes (next steps), and moves
-and commits (writes).
+    Fetched              queue the records by partition ─▶ Run: the handler gets the next records
+    Finished, success    the record is done ─▶ Commit, every second
+    Finished, failure    the policy's step: retry in place, or ─▶ Transact: letter, ledger row and offset
 
 Invariants, even if the process dies between two actions:
  1. An offset is committed only when all records before it in its partition are done, so no record is lost.
- 2. A record's letter, ledger row and offset are written in one transaction, so no record is duplicated. In a source
-    topic, this transaction waits until all records before it are done. So the next owner does not read it again.
- 3. A letter in a retry partition is handled only while the ledger lists its id. Outdated letters are skipped.
- 4. If a record repeatedly ends the process, only this record becomes a dead letter, never its neighbors.
+ 2. A record's letter, ledger row and offset are written in one transaction, so no record is duplicated.
+ 3. A letter in a retry partition is handled only while the ledger lists its id.
+ 4. If a record repeatedly ends the process, only this record becomes a dead letter.
 
 Thread rule: one thread at a time.
 """

@@ -2,9 +2,8 @@
 
     Transact ─▶ begin ─▶ [thread: build records ─▶ Port.transact or Port.write] ─▶ bell ─▶ ended ─▶ TransactionEnded
 
-A transaction is called a move here; only one is in progress at a time. A move keeps the group membership and the
-topics' size limits of its start. So a decision of one group generation is never committed in a later generation. At the
-end of a move, the bell wakes the runner's thread.
+A transaction is called a move here; only one is in progress at a time. A move keeps the group membership of its start.
+So a decision of one group generation is never committed in a later generation.
 
 Thread rule: everything belongs to the runner's thread, except the methods in the section "the thread".
 """
@@ -90,7 +89,7 @@ class Ended(NamedTuple):
 
 
 class Mover:
-    """Runs one move (a transaction) at a time; see the module. `bell` is rung when a move has ended."""
+    """Runs one move (a transaction) at a time; see the module. At the end of a move, `bell` wakes the runner."""
 
     def __init__(self, policy: Policy, port: WritingPort, bell: queue.SimpleQueue[None]) -> None:
         self._policy = policy

@@ -4,8 +4,7 @@
     TaskWorkers     a task of the event loop handles a run
     results         Finished for each record, then RunEnded; at the end of a run, the bell wakes the runner
 
-A thread handles the records of a run in order. A task does the same if the policy keeps the offset order. In other
-policies, a task handles up to `count` records at a time.
+A run is a sequence of records of one partition.
 
 Thread rule: the methods belong to the runner's thread, except `cancel`. The runner's thread reads `since` and `failure`
 while handlers run.
@@ -123,7 +122,7 @@ class Workers(ABC):
 
 
 class ThreadWorkers(Workers):
-    """Threads for sync handlers. Each handles one run at a time."""
+    """Threads for sync handlers. Each handles one run at a time, and the records of a run in order."""
 
     def __init__(
         self, caller: Caller, count: int, bell: queue.SimpleQueue[None], mark: Callable[[str, Row], None]
@@ -285,7 +284,11 @@ class EventLoopThread:
 
 
 class TaskWorkers(Workers):
-    """Tasks for async handlers, in `loop`, or in the loop of a thread started for them."""
+    """Tasks for async handlers, in `loop`, or in the loop of a thread started for them.
+
+    If the policy keeps the offset order, a task handles the records of a run in order. Otherwise a task handles up to
+    `count` records at a time.
+    """
 
     def __init__(
         self,

@@ -2,8 +2,8 @@
 
     {"bootstrap_servers": …, "security_protocol": "SASL_SSL", "ssl_cafile": …} ─▶ servers, Security
 
-A member reads its ledger, topic settings and committed offsets with kafkalite's client, even if another client reads
-the records. It connects with the settings of that client's consumer, so users write the settings only once.
+A member reads its ledger with kafkalite's client, even if another client reads the records. Both connect with the same
+settings, so users write them only once.
 
 Thread rule: functions are pure, except for reading the files that the settings name.
 """

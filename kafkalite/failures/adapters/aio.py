@@ -2,11 +2,8 @@
 
 The event loop of aiokafka runs in a separate thread, so that aiokafka sends heartbeats while handlers run.
 
-Each source partition has its own transactional id. The member that gets the partition initializes the id, which fences
-the previous owner.
-
-Thread rule: methods belong to the runner's thread, except `transact` and `write`. Callbacks of aiokafka reach that
-thread through a queue. Producers belong to the event loop.
+Thread rule: methods belong to the runner's thread, except `transact` and `write`. A queue passes aiokafka's callbacks
+to the runner's thread. Producers belong to the event loop.
 """
 
 from __future__ import annotations

@@ -4,9 +4,8 @@
     consumer        {"bootstrap_servers": …, "fetch_min_bytes": 1}
     producer        {"bootstrap_servers": …, "compression_type": "lz4"}
 
-A setting that contradicts the member is an error. The member commits offsets itself and reads only committed records.
-Without a committed offset, it starts at the earliest offset. A later start would miss the first records of retry
-topics.
+A setting that contradicts the member is an error. The member commits offsets itself, reads only committed records, and
+starts at the earliest offset.
 
 Thread rule: functions are pure.
 """

@@ -1,8 +1,5 @@
 """Let a group member of `kafkalite.failures` read and write with confluent-kafka.
 
-The adapter enables librdkafka's end-of-partition event, because it reports the real end of a partition. librdkafka's
-position can be lower: it does not include transaction markers after the last record.
-
 Thread rule: one thread at a time. Producers belong to the writing thread (kafkalite.failures.transaction_writer) during
 a transaction, otherwise to the runner's thread.
 """
@@ -66,6 +63,7 @@ class ConfluentPort(Writing):
         self._consumer_config, self._config, self._named_group = divided(config, None, None, CONSUMER_ONLY)
         self._consumer: Any = None
         self._positions: dict[TopicPartition, int] = {}
+        """Next offsets. librdkafka's own position can be lower, because it leaves out the last transaction markers."""
 
     def open(
         self,

@@ -1,9 +1,5 @@
 """Let a group member of `kafkalite.failures` read and write with kafka-python.
 
-The adapter works around a fault of kafka-python 3.0.12. If a poll ends before the client has joined the group, the
-client may forget the join. It then sends neither heartbeats nor fetches until the session timeout ends its membership.
-Therefore, until the join completes, each poll requests the join again and takes at least a second.
-
 Thread rule: one thread at a time. Producers belong to the writing thread (kafkalite.failures.transaction_writer) during
 a transaction, otherwise to the runner's thread.
 """
@@ -87,6 +83,11 @@ class KafkaPythonPort(Writing):
         self._consumer.subscribe(list(topics), listener=Listener(self))
 
     def _read(self, timeout_s: float) -> list[Fetch]:
+        """Poll the consumer. Until it has joined, each poll takes at least JOIN_S and requests the join again.
+
+        Otherwise kafka-python 3.0.12 may forget the join when a poll ends. Then it sends neither heartbeats nor fetches
+        until the session times out.
+        """
         state = self._consumer.group_metadata().state
         if state == MemberState.REBALANCING:
             self._consumer._coordinator.request_rejoin()  # noqa: SLF001  # it has no public name
