@@ -14,7 +14,7 @@
 Pages are functions that get a client and a request, and return plain data. These modules contain pages:
 
     topics, messages, groups, letters, tracking, brokers, transactions, acl_pages, subjects, policies, replication,
-    classic, job_pages
+    classic (Kafka 0.7), job_pages
 
 These modules make changes, exports and live tails:
 
@@ -31,6 +31,6 @@ These modules serve pages with history:
     sampler, observations, ages    sample the cluster, and compute rates, lags and ages
     rings, chart_sets, charts      store time series, and draw them
 
-A GET request changes nothing. A change is a POST request from one of the console's pages, by a user whose role allows
-the change. Each change is audited. With `--zookeeper`, `classic` adds pages about Kafka 0.7's groups.
+A GET request changes nothing. A change is a POST request from one of the console's pages. The user's role must allow
+it, and it is audited.
 """

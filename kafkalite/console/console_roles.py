@@ -4,7 +4,7 @@
     operator  works with records: produces, redrives dead letters, resets a group's offsets
     admin     creates, alters and deletes topics and groups
 
-Without sign-in, which is possible only on loopback addresses, the user is an admin. If the console allows no changes,
+Without sign-in, the user is an admin; this is possible only on loopback addresses. If the console allows no changes,
 every user may only read. Changes that a user may not make are neither shown nor served.
 
 Thread rule: immutable values.

@@ -2,9 +2,7 @@
 
     records ─▶ masked ─▶ rows ─▶ a writer ─▶ the job's file, with a limited number of records and bytes
 
-Keys and values are text if they are UTF-8, JSON decoded from Avro if a registry has the schema, and base64 otherwise. A
-column contains the name of the format. In CSV, a cell that begins with = + - @ gets an apostrophe before it, since
-spreadsheets would treat the cell as a formula.
+kafkalite.console.rows describes the rows.
 
 Thread rule: functions belong to the thread that has the client.
 """
@@ -193,7 +191,7 @@ class ParquetFileWriter:
 
 
 def cell_of(value: Any) -> Any:
-    """Return the text of a CSV cell, such that spreadsheets do not treat it as a formula."""
+    """Return the text of a CSV cell. An apostrophe before = + - @ keeps spreadsheets from treating it as a formula."""
     text = json.dumps(value) if isinstance(value, list) else value
     if isinstance(text, str) and FORMULA.match(text):
         return f"'{text}"

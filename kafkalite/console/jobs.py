@@ -2,8 +2,7 @@
 
     start ─▶ running ─▶ done │ failed │ cancelled          its page exists from the start until some time after the end
 
-The numbers of running jobs and of stored jobs are limited. The file of a job is deleted with the job. When the console
-stops, it cancels all jobs.
+The numbers of running jobs and of stored jobs are limited. When the console stops, it cancels all jobs.
 
 Thread rule: any thread. A job runs on its own thread, with its own client.
 """
@@ -137,7 +136,7 @@ class Jobs:
         return job
 
     def _tidy(self) -> None:
-        """Drop the oldest ended jobs, and the oldest files."""
+        """Drop the oldest ended jobs with their files, and the oldest files of other jobs."""
         over = [job for job in self._jobs.values() if job.state != "running"]
         for job in over[: max(len(self._jobs) - KEPT_MAX, 0)]:
             del self._jobs[job.id]

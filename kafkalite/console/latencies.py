@@ -2,9 +2,7 @@
 
     /metrics of each broker ─▶ bucket counts, summed ─▶ minus those of the last scrape ─▶ p50 and p99, for the rings
 
-The buckets of kafkalite's histograms are summed over all brokers. Apache Kafka's metrics (by Prometheus's JMX exporter,
-with names in lower case) have only quantiles; the maximum over the brokers is used. A restarted broker counts from 0
-and is left out until its next scrape. A broker that cannot be read is skipped for a while.
+A broker that cannot be read is skipped for a while.
 
 Thread rule: a Latencies object belongs to one thread. Any thread may read `failures`.
 """
@@ -31,6 +29,7 @@ REQUESTS: Final = {"Produce": "produce", "Fetch": "fetch"}
 BUCKETS: Final = "kafkalite_request_seconds_bucket"
 FLUSHES: Final = "kafkalite_flush_seconds_bucket"
 SUMMARY: Final = "kafka_network_requestmetrics_totaltimems"
+"""Apache Kafka's quantiles, by Prometheus's JMX exporter with names in lower case. It has no buckets."""
 SHARES: Final = {"p50": 0.5, "p99": 0.99}
 TIMEOUT_S: Final = 3.0
 READ_S_MAX: Final = 10.0
@@ -80,7 +79,11 @@ class Latencies:
 
     def values(self) -> Iterator[Value]:
         """Yield the quantiles since the last call. The first call yields none, and requests that were not used have
-        none."""
+        none.
+
+        A restarted broker counts from 0, and is left out until its next scrape. Of brokers without histograms, the
+        greatest quantile is yielded.
+        """
         added: dict[str, Histogram] = defaultdict(lambda: defaultdict(float))
         greatest: dict[tuple[str, str], float] = {}
         for source in self._sources:

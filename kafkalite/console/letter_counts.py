@@ -1,7 +1,6 @@
 """Count the dead letters of topics: exactly by reading topics and ledgers, or as an upper bound if that takes too long.
 
-A letter is not counted after it was resolved, redriven or processed. Markers are not counted either. The upper bound is
-the difference of start and end offset. It is also used for topics that the client may not read.
+Letters that were resolved, redriven or processed are not counted.
 
 Thread rule: functions belong to the thread that has the client.
 """
@@ -33,7 +32,11 @@ SUFFIXES: Final = ("-dlt", ".dlt", "-dlq", ".dlq", "_dlt", "_dlq")
 
 
 class LetterCount(NamedTuple):
-    """The number of dead letters of a topic, or an upper bound if not `exact`. None if a partition has no leader."""
+    """The number of dead letters of a topic; None if a partition has no leader.
+
+    If not `exact`, it is an upper bound: the difference of end and start offsets. This bound also counts resolved letters, and is
+    used for topics that the client may not read.
+    """
 
     letters: int | None
     exact: bool

@@ -7,8 +7,7 @@
     pattern = "[0-9]{13,19}"           # anywhere in key, value and headers
     key = true                         # all of the key
 
-If a mask cannot be applied, the whole value is hidden. This happens to a value that is not JSON if the mask has paths,
-and to a value that is not text if the mask has a pattern.
+If a mask cannot be applied, the whole value is hidden: `paths` require JSON, and `pattern` requires text.
 
 Thread rule: immutable.
 """

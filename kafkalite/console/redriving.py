@@ -1,7 +1,7 @@
 """Redrive dead letters (send them back to their group) or resolve them, as `kafkalite letters` does.
 
 The user selects single letters, or all dead letters that match a filter. Both actions run as jobs. A letter can be
-edited before it is redriven, unless a part of it is masked: that part would be lost or revealed.
+edited before it is redriven, unless a part of it is masked.
 
 Thread rule: functions belong to the thread that has the client.
 """

@@ -1,7 +1,7 @@
 """Render the bytes of records as harmless text.
 
-The module decides which bytes are text and how much of it is shown. It makes invisible and direction-changing
-characters visible (Unicode Standard Annex 9; Trojan Source). It does not escape HTML, since the templates do.
+Invisible and direction-changing characters are made visible (Unicode Standard Annex 9; Trojan Source). HTML is not
+escaped here, since the templates do that.
 
 Thread rule: functions are pure.
 """

@@ -2,12 +2,8 @@
 
     add ─▶ 5 s slots ─▶ 1 min slots, each from 12 ─▶ 15 min slots, each from 15
 
-A series takes 28 KB. A slot without a value is NaN, which is a gap in charts. A coarser slot has the maximum of its
-slots for lags and the 99th percentile of latency, and the mean for everything else. Times are in ms since 1970 and come
-with each call.
-
-The key of a series contains the topic's id, so a recreated topic starts a new series. The number of series is limited;
-the busiest series are kept. A series is dropped if its topic or group is missing from the samples for ABSENT_MS.
+A slot without a value is NaN, which is a gap in charts. Times are in ms since 1970 and come with each call. The number
+of series is limited; the busiest series are kept.
 
 Thread rule: one thread writes, without a lock. A concurrent reader may see one slot too few or too many.
 """
@@ -30,8 +26,9 @@ if TYPE_CHECKING:
 
 NAN: Final = math.nan
 SERIES_MAX: Final = 2000
+"""Maximum number of series. A series takes 28 KB."""
 PEAKS: Final = frozenset({"lag", "lag-seconds", "latency-p99"})
-"""Kinds (the first word of a key) whose coarse slots have the peak."""
+"""Kinds (the first word of a key) whose coarse slots have the peak. Those of all other kinds have the mean."""
 WEIGHT_KEPT: Final = 0.98
 """Decay of a series' weight per sample: it halves in three minutes."""
 TAKEN_OVER: Final = 2.0
@@ -133,6 +130,7 @@ class Value(NamedTuple):
     """The value of a series in a sample, NaN if it is unknown.
 
     `weight` measures how busy the series was: for a topic by its messages since the last sample.
+    The key of a topic's series contains the topic's id, so a recreated topic starts a new series.
     """
 
     key: Key

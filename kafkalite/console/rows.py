@@ -2,8 +2,8 @@
 
     {"topic", "partition", "offset", "timestamp", "key", "key_is", "value", "value_is", "headers": [[name, value, is]]}
 
-A key or value is JSON decoded from Avro if a registry has its schema, text if it is UTF-8, and base64 otherwise. The
-fields `key_is`, `value_is` and `is` contain the name of the format.
+Avro is decoded to JSON if a registry has its schema. Other keys and values are text if they are UTF-8, otherwise
+base64. The fields `key_is`, `value_is` and `is` contain the name of the format.
 
 Thread rule: functions belong to the thread that has the Documents, which decode Avro.
 """

@@ -5,8 +5,7 @@
     compute   the Observer turns the readings into the latest sample, and adds values to the rings
     save      once a minute, the rings are written to a file
 
-A large cluster is sampled less often, so that sampling takes at most a sixth of the time. While the cluster does not
-respond, the time series have a gap. The file is replaced atomically: written under another name, synced and renamed.
+While the cluster does not respond, the time series have a gap.
 
 Thread rule: `start` creates the thread, `stop` ends it. Any thread may read `latest`, `held` and `rings`, and call
 `topics` and `renew`.
@@ -46,15 +45,15 @@ INTERVAL_MS: Final = HOUR.step_ms
 INTERVALS_MAX: Final = 12
 """Pauses longer than this many intervals are gaps, of any cause."""
 SHARE: Final = 5
-"""A sample is followed by a pause of this many times its duration."""
+"""A sample is followed by a pause of at least this many times its duration."""
 SAVE_MS: Final = 60_000
 SIZES_MS: Final = 60_000
-"""Seconds between two samples of the disks."""
+"""Milliseconds between two samples of the disks."""
 METADATA_MS: Final = 60_000
 PARTITIONS_MANY: Final = 2000
-"""With more topics, metadata is read once a minute, and pages list those of the last sample."""
+"""With more partitions, metadata is read once a minute, and pages list the topics that were read last."""
 HELD_MS: Final = 60_000
-"""Seconds between two searches for open transactions, with many partitions."""
+"""Milliseconds between two searches for open transactions, with many partitions."""
 STOP_S: Final = 5.0
 ASKED: Final = (
     api.LIST_TRANSACTIONS,

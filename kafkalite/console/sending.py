@@ -3,9 +3,6 @@
     text    UTF-8, unchanged                hex     bytes            null    no value
     json    UTF-8, checked to be JSON       avro    JSON, encoded with the latest schema of TOPIC-key or TOPIC-value
 
-A form cannot represent every byte, so a value that it would change is shown as hex. A masked record is not copied to
-the form, since the copy would contain the mask.
-
 Thread rule: functions belong to the thread that has the client.
 """
 
@@ -83,7 +80,9 @@ def sent_page(client: Client, request: ActionRequest) -> dict[str, Any]:
 
 
 def form_like(client: Client, request: ActionRequest, like: str, topic: str) -> Form:
-    """Return the form filled from a record, which is named like orders-3-1842."""
+    """Return the form filled from a record, which is named like orders-3-1842. Raises ConflictError for a
+    masked record.
+    """
     try:
         where, offset = parse_origin(like)
     except ValueError as error:
@@ -106,8 +105,10 @@ def record_at(client: Client, where: TopicPartition, offset: int) -> Record:
 
 
 def field_of(request: ActionRequest, raw: bytes | None) -> tuple[str, str]:
-    """Return the form field (kind and text) that is encoded to the same bytes again. ConflictError for too many
-    bytes."""
+    """Return the form field (kind and text) that is encoded to the same bytes again; hex for other bytes.
+
+    Raises ConflictError for too many bytes.
+    """
     if raw is None:
         return "null", ""
     if len(raw) > SIZE_MAX // 2:

@@ -1,7 +1,7 @@
 """Serve the console over HTTP: addresses, sign-in, start and stop.
 
-On loopback no sign-in is required. On other addresses the server does not start without users. There it is read-only
-unless `writes` allows changes.
+On loopback no sign-in is required, and changes are allowed. On other addresses the server requires users, and is
+read-only by default.
 
 Thread rule: `start` and `stop` belong to one thread.
 """

@@ -3,9 +3,7 @@
     after = 0:1842,1:77 (the cursor: PARTITION:OFFSET) ─▶ wait at most a second for new records
                         ─▶ records, a new `after`, number of skipped records
 
-The server keeps no state between requests. If there are too many records, the oldest are skipped and counted. Only a
-few requests may wait at the same time, so that workers remain for other requests. The field `waited` of the response
-is true if the request has waited.
+The server keeps no state between requests. If there are too many records, the oldest are skipped and counted.
 
 Thread rule: functions belong to the thread that has the client.
 """
@@ -39,7 +37,9 @@ PAUSE_S: Final = 0.1
 
 
 def tail_page(client: Client, request: ActionRequest) -> dict[str, Any]:
-    """Return the data of the page. With `after`, it has the records since that cursor."""
+    """Return the data of the page. With `after`, it has the records since that cursor. `waited` is true if the request
+    has waited.
+    """
     name = request.values[0]
     topic = client.topic(name)
     sought, chosen = request.text("q"), request.text("partition")
@@ -90,7 +90,8 @@ def after_of(topic: str, text: str, ends: Offsets) -> Offsets:
 
 def wait(client: Client, request: ActionRequest, after: Offsets, ends: Offsets) -> bool:
     """Wait at most a second for new records, and update `ends`. Return False if too many requests are waiting
-    already."""
+    already, so that workers remain for other requests.
+    """
     waiting = request.bench.desk.waiting
     if not waiting.acquire(blocking=False):
         return False

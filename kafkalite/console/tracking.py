@@ -1,7 +1,7 @@
-"""Find an event by its id on a page, with `kafkalite.track`. The page's address contains the search.
+"""Find an event by its id on a page, with `kafkalite.track`.
 
-A search occupies a web worker. So only a few run at the same time, with limits on time and bytes; larger searches need
-the command `kafkalite track`. A search cannot find masked data: each hit is matched again after masking.
+A search occupies a web worker. So only a few run at the same time, with limits on time and bytes. A search cannot find
+masked data.
 
 Thread rule: any thread. A search belongs to the thread that has the client.
 """
@@ -35,7 +35,7 @@ _running: Final = threading.BoundedSemaphore(SEARCHES_AT_A_TIME)
 
 
 def track_page(client: Client, request: Request) -> dict[str, Any]:
-    """Return the form. If the request has a search, also return its result."""
+    """Return the form. If the request's query string has a search, also return its result."""
     text = request.text("id")
     how = request.choice("how", tuple(how.value for how in How))
     asked: dict[str, Any] = {
