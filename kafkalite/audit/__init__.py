@@ -26,7 +26,7 @@ reads the marks in each stage and compares them with the reported numbers.
     run.py                 runs one audit
     following.py           runs a continuous audit, with following_stages, histories, lasting and saved
 
-Names are imported when first used. Another client library has to be installed only if its clients are wrapped.
+Names are imported when first used, so other client libraries are needed only to wrap their clients.
 """
 
 from __future__ import annotations

@@ -6,10 +6,6 @@
 Messages of 0.7 have neither headers nor keys. So the mark becomes a field of each message that is a JSON object. For
 other formats, the function `put` inserts the mark.
 
-The counts go to the topic kafkalite.audit.classic, which is in 0.7's format. `send` sends them once `report_interval_s`
-has passed; `flush` and `close` always send them. A message is counted when it is passed to the producer, because 0.7
-has no acknowledgements.
-
 Thread rule: that of kafkalite.classic.Producer.
 """
 
@@ -77,6 +73,9 @@ class AuditedClassicProducer:
 
     def send(self, *data: ProducerData) -> None:
         """Send as Producer.send does, with the current time.
+
+        A message is counted at once, because 0.7 has no acknowledgements. `send` also sends the counts once
+        `report_interval_s` has passed.
 
         If `put` refuses a message, raise ValueError and send nothing.
         """

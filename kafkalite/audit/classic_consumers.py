@@ -3,14 +3,8 @@
     with AuditedClassicConnector(ConsumerConfig(groupid="hadoop", zk_connect="zk:2181")) as connector:
         (stream,) = connector.create_message_streams({"clicks": 1})["clicks"]
 
-A stream has no gaps, so one range per partition is reported. It extends from the offset at which reading began to the
-offset stored in ZooKeeper. Each explicit or automatic commit is followed by a report, which goes to the audit topic in
-0.7's format.
-
-ZooKeeper stores only an offset. So after a crash between a commit and its report, the messages of that commit are
-missing in the stage.
-
-All partitions are on one broker, which has the 0.7 topics and which the audit calls `live`.
+A report follows each explicit or automatic commit. It contains one range per partition, from the offset at which
+reading began to the offset stored in ZooKeeper.
 
 Thread rule: that of ConsumerConnector. The lock `_reporting` guards the tally, and only one report is sent at a time.
 """
@@ -38,6 +32,9 @@ logger = logging.getLogger(__name__)
 
 class AuditedClassicConnector(ConsumerConnector):
     """A ConsumerConnector that reports its messages to the audit; see the module.
+
+    ZooKeeper stores only an offset. So after a crash between a commit and its report, the messages of that commit are
+    missing in the stage. All partitions are on one broker, which the audit calls `live`.
 
     `stage`        the name of the stage (default: the group's)
     `audit_topic`  the topic of counts of current clients; the name of 0.7's topic is derived from it

@@ -5,10 +5,8 @@
             …
             reader.commit()
 
-A report follows each explicit or automatic commit. A commit that waits for its response also sends its report. For any
-other commit, the next `poll` or `close` sends the report.
-
-kafkalite.audit.taken describes the recovery from a crash between a commit and its report.
+A report follows each explicit or automatic commit. kafkalite.audit.taken describes the recovery from a crash between a
+commit and its report.
 
 Thread rule: that of GroupReader.
 """

@@ -5,8 +5,7 @@ A run is the time from a producer's start to its end. A window is a span of time
     chunk of records ─▶ marks, sorted by run and sequence ─▶ pages of bits ─▶ counts of windows
                                                               65,536 sequences each
 
-Each message takes one bit, in pages of 8 KiB. So a billion messages take 125 MB, regardless of their order. NumPy
-processes a chunk's messages together; Python iterates only over runs and pages.
+Each message takes one bit. So a billion messages take 125 MB, regardless of their order.
 
 Thread rule: one thread at a time.
 """

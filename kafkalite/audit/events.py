@@ -5,10 +5,8 @@
     value   {"version": 1, "run": "00c5…", "server": "web1", "topic": "logs", "window_ms": 60000,
              "first": 0, "end": 40000, "part": 0, "counts": [[window's start in ms, messages], …]}      JSON
 
-Each message of the audit topic is an increment. It covers the producer's messages with sequences from `first` to before
-`end`, and contains their number by window. The audit sums the increments. Run, topic, first sequence and part identify
-an increment, so an increment that arrives twice counts once.
-
+Each message of the audit topic is an increment: the number of a producer's messages by window, with sequences from
+`first` to before `end`. Run, topic, first sequence and part identify an increment, so a repeated increment counts once.
 Readers ignore unknown fields.
 
 Thread rule: increments are immutable. One thread fills a Reported; after that, any thread may read it.

@@ -1,10 +1,10 @@
 """Read the marks of messages that have them in a named payload field instead of a header.
 
-Kafka 0.7 has no headers, and some producers do not set any. The format of a value is found in this order:
+The format of a value is found in this order:
 
-1. A value that begins with 0x00 and a schema id is Avro in the registry's wire format.
-2. If a schema was given for the topic, the value is bare Avro.
-3. Any other value is JSON; the field is in the outermost object.
+    1. A value that begins with 0x00 and a schema id is Avro in the registry's wire format.
+    2. If a schema was given for the topic, the value is bare Avro.
+    3. Any other value is JSON; the field is in the outermost object.
 
 The field contains the mark as text. If the field is missing, or its text is not a mark, the message has no mark.
 

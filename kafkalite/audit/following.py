@@ -6,10 +6,8 @@
     4. forget    drops old windows
     5. save      after a round with events, and at intervals
 
-A window is judged in a stage when its grace period is over, and when the producers' counts and the stage have both been
-read since then. If records or counts arrive later, but within `keep_s`, the changed result is reported.
-
-Positions, counts and reports are saved together (kafkalite.audit.saved), so that a restart counts nothing twice.
+A window is judged in a stage after its grace period, once the producers' counts and the stage have been read again. If
+records or counts arrive later, but within `keep_s`, the changed result is reported.
 
 Thread rule: `run` belongs to one thread; any thread may call `families`, `not_alive` and `not_ready`.
 """

@@ -7,9 +7,6 @@
 
 A position advances together with the counts, one chunk or file at a time. So a round may end after any chunk or file.
 
-If a log was restored, truncated or recreated after a stage has counted its records, the audit ends with LogTruncated.
-With the option `recounts`, the audit continues instead, and the stage counts again all windows that are still kept.
-
 Thread rule: one thread at a time.
 """
 
@@ -85,8 +82,9 @@ class Stage(abc.ABC):
         """Count new records. Raises KafkaError, ClientError, OSError and NothingToCompare; earlier counts are kept."""
 
     def _is_other_history(self, client: Client, positions: Mapping[TopicPartition, int]) -> bool:
-        """Return whether a log has diverged, so that the stage counts again. Without `recounts`, raise LogTruncated
-        instead.
+        """Return whether a log was restored, truncated or recreated after the stage has counted its records.
+
+        If so, the stage counts again all windows that are still kept. Without `recounts`, raise LogTruncated instead.
         """
         parted = self._histories.parted(client, positions)
         if not parted:

@@ -4,12 +4,8 @@
     consumer = AuditedKafkaPythonConsumer(KafkaConsumer(…, group_id="billing", enable_auto_commit=False), "billing")
     consumer = AuditedAioKafkaConsumer(AIOKafkaConsumer(…, enable_auto_commit=False), producer, "billing")
 
-The program must commit explicitly, because each report follows a commit. A commit covers the returned records, or the
-given offsets. Its metadata contains the ranges to report. If a consumer dies before its report, the partition's next
-consumer sends the report (kafkalite.audit.taken). aiokafka cannot read that metadata, so the records of its last commit
-are then missing in the stage.
-
-All other attributes are those of the wrapped consumer.
+The program must commit explicitly, because each report follows a commit. A commit's metadata contains the ranges to
+report. If a consumer dies before its report, the partition's next consumer sends it (kafkalite.audit.taken).
 
 Thread rule: as the consumers, one thread or task at a time.
 """
@@ -258,6 +254,9 @@ class AuditedKafkaPythonConsumer:
 
 class AuditedAioKafkaConsumer:
     """An AIOKafkaConsumer that reports to the audit. Reading, `commit` and `stop` are as in that class.
+
+    aiokafka cannot read the metadata of a commit. So if the consumer dies before a report, the records of its last
+    commit are missing in the stage.
 
     `consumer`     an AIOKafkaConsumer with enable_auto_commit=False
     `producer`     a started AIOKafkaProducer on the same cluster, which the caller stops

@@ -7,12 +7,8 @@ states:
     unclaimed   counted in its window, but no increment covers the mark yet
     claimed     counted, and covered by an increment
 
-The horizon is the oldest time that the audit still counts. Windows that ended before the horizon are dropped. Records
-that arrive for dropped windows count as late.
-
-Pages, windows and held marks are limited, so that a broken or hostile program cannot exhaust memory. Records beyond the
-limit of pages or windows count as untracked. All full pages (kafkalite.audit.counts) share one page, so a billion
-messages take a few megabytes.
+The horizon is the oldest time that the audit still counts. Windows that ended before the horizon are dropped. Pages,
+windows and held marks are limited, so that a hostile program cannot exhaust memory.
 
 Thread rule: one thread at a time.
 """
@@ -37,7 +33,7 @@ if TYPE_CHECKING:
     Key = tuple[str, int]
 
 PAGES_MAX: Final = 32_768
-"""The most pages of a stage that are partly filled: 256 MiB."""
+"""The most pages of a stage that are partly filled: 256 MiB. All full pages share one page."""
 WINDOWS_MAX: Final = 500_000
 """The most windows of a stage, by run and topic."""
 HELD_MAX: Final = 1_000_000
@@ -172,7 +168,11 @@ class LastingReported(Reported):
 
 
 class LastingCount(Count):
-    """The marks of one stage in a continuous audit; see the module. `late` and `untracked` records are not judged."""
+    """The marks of one stage in a continuous audit; see the module.
+
+    `late` records are older than the horizon. `untracked` records are beyond PAGES_MAX or WINDOWS_MAX, or
+    too far ahead in time. Neither are judged.
+    """
 
     def __init__(self, reported: LastingReported, horizon_ms: int) -> None:
         super().__init__(reported, since_ms=horizon_ms)

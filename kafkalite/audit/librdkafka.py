@@ -5,12 +5,6 @@ counted.
     producer.produce("logs", value=b"GET /")
     producer.flush()
 
-A message is counted when librdkafka accepts it. If librdkafka then fails to deliver it, the audit reports the message
-as missing.
-
-`produce` and `poll` send the counts once `report_interval_s` has passed; `flush` always sends them. If librdkafka's
-queue is full, the counts wait for the next call.
-
 Transactions are not supported, because the audit would report aborted messages as missing.
 
 Thread rule: any thread, as with confluent-kafka's Producer.
@@ -94,7 +88,10 @@ class AuditedConfluentProducer:
         headers: Mapping[str, Any] | list[tuple[str, Any]] | None = None,
         **options: Any,
     ) -> None:
-        """Produce as confluent_kafka.Producer.produce does, including key, partition, callbacks and BufferError."""
+        """Produce as confluent_kafka.Producer.produce does, including key, partition, callbacks and BufferError.
+
+        A message is counted when librdkafka accepts it. If its delivery fails, the audit reports it as missing.
+        """
         stamp = timestamp or int(time.time() * 1000)
         own = list(headers.items()) if isinstance(headers, dict) else list(headers or ())
         with self._lock:

@@ -12,8 +12,6 @@
 Run, topic and sequence identify a message permanently. Two records of a topic with the same run and sequence are one
 message that was stored twice.
 
-A record has several marks if a program forwarded a message with its headers. Then the last mark counts.
-
 Thread rule: functions are pure.
 """
 
@@ -142,7 +140,10 @@ def interleaved(one: BytesColumn, other: BytesColumn, from_one: NDArray[np.bool_
 
 
 def read_marks(headers: HeaderColumns | None) -> Marks:
-    """Return the mark of each record that has a valid mark."""
+    """Return the mark of each record that has a valid mark.
+
+    A record that a program forwarded with its headers has several marks. The last one counts.
+    """
     if headers is None or not len(headers.keys):
         return marks_of_texts([])
     keys, values = headers.keys, headers.values

@@ -3,8 +3,6 @@
     with AuditedProducer(client, server="web1") as producer:
         producer.send("logs", 0, [b"GET /", b"GET /favicon.ico"])
 
-`send` sends the counts once `report_interval_s` has passed; `flush` and the end of the `with` block send them at
-once, unless an exception ends the block.
 The counts of a transaction's messages are sent in the same transaction, so aborted messages are not counted.
 
 Thread rule: that of Producer.
@@ -39,6 +37,8 @@ class AuditedProducer(Producer):
     `report_interval_s`  the longest time that counts wait while the producer is used
     `mark_field`         put the mark into this field of the values, which are JSON objects, instead of a header
     `options`            those of Producer
+
+    `flush` and the end of a `with` block send the counts at once, unless an exception ends the block.
     """
 
     def __init__(

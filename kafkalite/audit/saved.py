@@ -5,7 +5,7 @@
 kafkalite.audit.lasting explains these terms.
 
 The state is written to another file, which then replaces FILE by a rename. So after a kill at any time, FILE has either
-the old or the new state. The next audit continues at the saved positions, and counts nothing twice.
+the old or the new state.
 
 Thread rule: the functions belong to the thread of Follower.run.
 """

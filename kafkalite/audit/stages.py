@@ -1,13 +1,10 @@
 """Read the audit topic and the stages of an audit: brokers' topics, parts of these topics, and loaded files.
 
-The records of a broker are read once, and counted in up to three kinds of stages:
+The records of a broker are read once, with read_committed, and counted in up to three kinds of stages:
 
     broker      all records
     mirror      records below the offsets that a mirror has copied
     consumers   records in the ranges that consumers reported
-
-Brokers are read with read_committed. Of each record, only the headers are decoded. The value is decoded only if one of
-its fields contains the mark.
 
 Thread rule: one thread at a time, that of the Clients.
 """

@@ -5,11 +5,7 @@
     value   {"version": 1, "taken": "billing", "cluster": "id of the cluster", "topic": "logs", "partition": 0,
              "ranges": [[first offset, end), …]}                                                             JSON
 
-A stage of consumers consists of the records in these ranges. The ranges are a set of offsets:
-
-  - A record that is read again after a crash or a seek is in the stage once.
-  - A message that is in the log twice has two offsets. It is in the stage twice, and is reported as duplicated.
-  - A record that no consumer received is in no range, even if the records before and after it are.
+A stage of consumers consists of the records in these ranges. A record that is read again is in the stage once.
 
 A report is sent after its offsets are committed. A crash between commit and report loses nothing, because the commit's
 metadata contains the same ranges. The partition's next consumer reads the metadata and sends the report.
@@ -220,6 +216,8 @@ def spans_of_metadata(text: str | None) -> list[tuple[int, int]]:
 class Taken:
     """The consumers' reports for some stages: (stage, cluster) → partition → spans. Reports for other stages are
     ignored.
+
+    A message that is in the log twice has two offsets, so the audit reports it as duplicated.
     """
 
     def __init__(self, stages: Iterable[str]) -> None:

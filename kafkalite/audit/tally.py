@@ -1,10 +1,7 @@
 """Assign marks to a producer's messages, and count them by window until the counts are reported.
 
-A producer reports its counts in increments. Each increment covers a span of sequences of a topic, and contains the
-number of messages by window. The spans are contiguous, for example [0, 40,000) and then [40,000, 55,000).
-
-An increment that is sent twice has the same span both times and counts once. A message outside all spans is unreported:
-its producer died, or has not reported it yet.
+A producer reports its counts in increments. Each increment covers a span of sequences of a topic, such as [0, 40,000).
+It contains the number of messages by window. An increment that is sent twice counts once.
 
 Thread rule: any thread; a lock guards the tally. A forked process starts a new run.
 """
@@ -137,7 +134,10 @@ class SentTally:
             return full or time.monotonic() - self._reported_at >= interval_s
 
     def take(self) -> list[Increment]:
-        """Return the increments since the last call. Sending an increment more than once is harmless."""
+        """Return the increments since the last call. Their spans follow those of earlier increments without a gap.
+
+        Sending an increment more than once is harmless.
+        """
         with self._lock:
             taken: list[Increment] = []
             if self._process != os.getpid():
