@@ -2,14 +2,8 @@
 
     live cluster ─▶ Mirror, on its own thread ─▶ the broker that runs the mirror, through its listener, like any client
 
-Like `kafkalite mirror`, this mirror copies exactly once and continues at its last position. The mirror ends in three
-cases: the broker stops, another mirror with the same name starts, or the source has lost records (on.data.loss=stop).
-While the source is unreachable, the mirror retries with increasing delays, and the broker serves the records that are
-already copied.
-
-The settings are in a properties file, together with the source client's settings. They have MirrorMaker 2's names where
-MirrorMaker 2 has such a setting. Settings that begin with `target.` configure the client that writes to this broker,
-for listeners that require authentication.
+Like `kafkalite mirror`, this mirror copies exactly once and continues at its last position. While the source is
+unreachable, the broker serves the records that are already copied.
 
 A broker without a mirror does not import this module.
 
@@ -73,7 +67,12 @@ CONNECT_TIMEOUT_S: Final = 4.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EmbeddedOptions:
-    """The source and the topics of a mirror in a broker."""
+    """The source and the topics of a mirror in a broker.
+
+    The settings are in a properties file, together with the source client's settings. Their names are those of
+    MirrorMaker 2, if it has such a setting. Settings that begin with `target.` configure the client that writes to this
+    broker, for listeners that require authentication.
+    """
 
     servers: str
     name: str
@@ -163,7 +162,12 @@ def check(values: Mapping[str, str]) -> None:
 
 
 class EmbeddedMirror:
-    """A mirror on its own thread; see the module."""
+    """A mirror on its own thread; see the module.
+
+    It ends if the broker stops, if another mirror with the same name starts, if the source has lost records
+    (on.data.loss=stop), or on a ValueError such as MirrorLoop. After any other failure it restarts, with increasing
+    delays.
+    """
 
     def __init__(self, options: EmbeddedOptions) -> None:
         self._options = options

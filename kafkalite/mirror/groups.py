@@ -3,10 +3,7 @@
     the source's groups ─▶ their offsets in mirrored topics ─▶ OffsetMap ─▶ OffsetCommit in the target
 
 A group's offsets in the target are changed only while the group has no members there. An offset moves backward only if
-it is still the offset that this mirror has committed. So a group that has read in the target is never set back, and no
-group skips records that it has not read.
-
-Both group protocols (classic, KIP-848) are supported. In the target, the group's members there determine its protocol.
+it is still the offset that this mirror has committed. So a group that has read in the target is never set back.
 
 Thread rule: one thread at a time, that of the Clients.
 """
@@ -56,7 +53,10 @@ class GroupFilter:
 
 
 class GroupOffsets:
-    """Copies group offsets to the target; see the module."""
+    """Copies group offsets to the target; see the module.
+
+    Both group protocols (classic, KIP-848) are supported. A group's members in the target determine its protocol there.
+    """
 
     def __init__(
         self,

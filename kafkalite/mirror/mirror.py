@@ -4,19 +4,12 @@
     send       each batch unchanged, except for producer and CRC, if possible
                record by record: small, cut or compacted batches, old formats, and LogAppendTime
     progress   the next source offsets to copy
-    commit     records and progress together, in one transaction in the target
+    commit     records, progress and (for group offsets) the offset map together, in one transaction in the target
 
-If group offsets are copied, each transaction also contains the target offsets of the records. Offsets in the target
-differ from those in the source, because transaction markers occupy offsets.
+The source is read with read_committed. Aborted records and transaction markers are not copied.
 
 If a mirror is killed, the next mirror with the same name aborts the open transaction, reads the progress and continues
-there. So read_committed consumers see every record once.
-
-The source is read with read_committed. Aborted records and markers are not copied, and transactions of the source are
-not preserved.
-
-The mirror keeps in memory one fetch response of each source broker, and at most five batches that are in flight to each
-target broker.
+there.
 
 Thread rule: one thread at a time. `stop` is an Event that any thread may set.
 """
@@ -266,6 +259,9 @@ class Mirror:
                          differs from what was copied, or RESTART from its beginning
     `on_commit`          called after each transaction with what was copied so far
     `on_note`            called once with each message for the operator
+
+    Transactions of the source are not preserved. The mirror keeps in memory one fetch response of each source
+    broker, and at most five batches in flight to each target broker.
     """
 
     def __init__(

@@ -1,26 +1,21 @@
 """Map source offsets to target offsets, so that consumer groups can continue in the target.
 
-A mirror keeps the order of records but not their offsets: transaction markers and aborted records leave gaps on both
-sides, and compaction leaves gaps in the source. The map consists of runs. A run is a sequence of records whose offsets
-are consecutive in the source and in the target:
+A mirror keeps the order of records but not their offsets, because transaction markers, aborted records and compaction
+leave gaps. The map consists of runs. A run is a sequence of records whose offsets are consecutive on both sides:
 
     source   0 1 2 3 M 5 6 7 . . 10 11          M a transaction marker, . compacted away
     target   0 1 2 3   4 5 6 M    8  9          runs (source, target, count): (0, 0, 4)  (5, 4, 3)  (10, 8, 2)
 
     translate(6) = 5     translate(4) = 4, the next record     translate(12) = 10, the end
 
-Runs are stored in spans. A span contains all runs of a range of source offsets that was copied without a hole. A hole
-arises while a mirror runs without recording offsets. An old span has no runs any more.
-
-A translated offset is never beyond what the group has read.
+A translated offset is never beyond what the group has read. Runs are stored in spans (see Span).
 
     topic    kafkalite.mirror-offsets.NAME, one partition, cleanup.policy=compact
     key      ["source cluster id", "topic", partition, first source offset of the span]      JSON
     value    {"next": end in the source, "target": first offset in the target, "end": end in the target,
               "ids": [topic id in the source, in the target], "runs": [gap, gap, count, …] or null}
 
-The two gaps of a run are the gaps before it in the source and in the target. A span is written in
-the transaction that copies its records. This is version 1 of the format; a reader ignores unknown fields.
+This is version 1 of the format; a reader ignores unknown fields.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -79,7 +74,8 @@ class OffsetUnknown(Exception):
 class Span:
     """A mapping of source offsets from `first` to before `next` to target offsets from `target` to before `end`.
 
-    An old span has no runs.
+    Runs are stored in spans. A span has all runs of a range of source offsets that was copied without a hole. A hole
+    arises while a mirror runs without recording offsets. An old span has no runs.
     """
 
     first: int
@@ -113,7 +109,7 @@ class Span:
 
 
 def runs_to_numbers(span: Span) -> list[int] | None:
-    """Encode runs for a value of the topic: for each run, the two gaps before it and its count."""
+    """Encode runs for a value of the topic: for each run, the gaps before it in source and target, and its count."""
     if span.runs is None:
         return None
     found, source, target = [], span.first, span.target

@@ -9,10 +9,6 @@
              "left_behind": "why", "since": ms, "tries": n       for a topic that cannot be copied, with partition -1
 
 Records and progress become visible together. So a mirror that was killed continues where its last transaction ended.
-Progress is not stored as the offsets of a group, because these expire when a mirror is stopped for a week.
-
-A partition's row is written before its first record is copied, so that two mirrors in opposite directions detect each
-other (kafkalite.mirror.upstream).
 
 This is version 1 of the format; a reader ignores unknown fields.
 
@@ -62,7 +58,10 @@ class CopiedUpTo(NamedTuple):
 
 
 class Progress:
-    """Reads and writes the progress of one mirror; see the module."""
+    """Reads and writes the progress of one mirror; see the module.
+
+    Progress is not stored as a group's offsets, because these expire when a mirror is stopped for a week.
+    """
 
     def __init__(self, target: Client, name: str, source_id: str, prefix: str | None = "") -> None:
         """`prefix` begins the names of the target's topics. None accepts any prefix, for objects that only read.

@@ -1,10 +1,7 @@
 """Copy ACLs and quotas from the source to the target, and report users that the target lacks.
 
 The target's other ACLs and quotas are kept. If an ACL or quota that this mirror has copied is deleted in the source, it
-is also deleted in the target.
-
-Users without a password in the target are only reported. Passwords cannot be copied, because no cluster returns them,
-not even as hashes (KIP-554).
+is also deleted in the target. Users without a password in the target are only reported.
 
 Thread rule: one thread at a time, that of the Clients.
 """
@@ -110,7 +107,10 @@ class QuotasCopy:
 
 
 class UsersMissing:
-    """Finds users that can authenticate by SCRAM in the source but not in the target."""
+    """Finds users that can authenticate by SCRAM in the source but not in the target.
+
+    Passwords cannot be copied, because no cluster returns them, not even as hashes (KIP-554).
+    """
 
     def __init__(self, source: Client, target: Client, note: Callable[[str], object]) -> None:
         self._source = source

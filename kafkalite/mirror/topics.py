@@ -1,10 +1,9 @@
 """Select the topics to mirror, and create them in the target with the same settings and at least as many partitions.
 
-A missing topic is created with the settings that are set on the source's topic and that the target supports. An
-existing topic gets missing partitions. Its settings change only if `follow` is called.
+A missing topic is created with the settings of the source's topic that the target supports. An existing topic gets
+missing partitions; its settings change only if `follow` is called.
 
-Settings that describe the cluster are not copied: the default of MirrorMaker 2's `config.properties.exclude`, the
-replication factor, and the format of Kafka 0.7. So a topic in 0.7's format becomes an ordinary topic in the target.
+The replication factor and settings that describe the cluster (CONFIG_EXCLUDE, NEVER_COPIED) are not copied.
 
 Thread rule: one thread at a time, that of the Clients.
 """

@@ -3,10 +3,8 @@
     the source's kafkalite.mirror.* ─▶ Upstream ─▶ "orders" is a copy of cluster B's "orders"
 
 Every mirror stores its progress in its target. So a cluster's progress topics list the topics that were copied into it.
-
-The origins of a topic are the topics of which it is a copy, directly or through other copies. Each progress row
-contains the origins of the copied topic. So a ring of three clusters is detected like a ring of two, once each mirror
-has seen the row of the previous mirror.
+Each progress row contains the origins of a topic: the topics of which it is a copy, directly or through other copies.
+So a ring of three clusters is detected like a ring of two.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -51,7 +49,10 @@ class Upstream:
         """The topics of this cluster that are copies, by progress topic and key."""
 
     def refresh(self, topics: Mapping[str, TopicDescription]) -> None:
-        """Read new rows of the progress topics; `topics` are all topics of the source."""
+        """Read new rows of the progress topics; `topics` are all topics of the source.
+
+        A ring of clusters is detected once each mirror has seen the row of the previous mirror.
+        """
         present = {name: topic.topic_id for name, topic in topics.items() if name.startswith(PREFIX)}
         for name in [name for name, (topic_id, _) in self._read.items() if present.get(name) != topic_id]:
             del self._read[name]
