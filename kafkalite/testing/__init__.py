@@ -15,11 +15,11 @@
     captured_log    the log of brokers, for pytest's report
     unpatched       functions of the operating system, protected from replacement by a test's tools
 
-A KafkaBroker runs an InProcessBroker, which has Faults. By default it does so in another process (OwnProcess, pipes,
-child). With `in_process=True` it does so in pytest's process.
+By default the broker runs in its own process, which loads neither pytest nor the plugin. With `in_process=True` it
+runs in pytest's process.
 
 Every pytest run with kafkalite installed loads the plugin, and no broker until a fixture is used. The names of this
-package are imported when they are first used. The broker's process loads neither pytest nor the plugin.
+package are imported when they are first used.
 """
 
 from __future__ import annotations

@@ -5,9 +5,8 @@
         broker.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=2)
         broker.restart(kill=True)
 
-The fixture `kafka_broker` is a KafkaBroker. By default the broker runs in its own process. Tests that fake time, files
-or sockets, or that fork, then do not affect it. With `in_process=True` it runs in pytest's process: `logs` and `config`
-are available, and arguments may be objects.
+The fixture `kafka_broker` is a KafkaBroker. By default the broker runs in its own process. So tests that fake time,
+files or sockets, or that fork, do not affect it. With `in_process=True` it runs in pytest's process.
 """
 
 from __future__ import annotations

@@ -5,10 +5,7 @@
     1 and 2        the log
 
 The main thread serves the requests one by one. A start, stop or restart may take long, so each runs in a thread. The
-parent repeatedly asks for its end. Between these requests, other threads of the test can send requests.
-
-The process exits when the pipe is closed or the parent has ended. Watching the pipe is not enough, because a program
-that a test forked may keep it open.
+parent repeatedly asks for its end.
 """
 
 from __future__ import annotations
@@ -107,7 +104,10 @@ class Requests:
             self._poll.register(self._watched, select.POLLIN)
 
     def next(self) -> Any:
-        """Wait for the next request and return it. None if the pipe is closed or the parent has ended."""
+        """Wait for the next request and return it. None if the pipe is closed or the parent has ended.
+
+        To watch the pipe is not enough, because a program that a test forked may keep it open.
+        """
         while (message := self._frames.next()) is None:
             if os.getppid() != self._parent:
                 return None
@@ -140,7 +140,10 @@ class Job:
             self._done.set()
 
     def wait(self) -> bool:
-        """Wait at most PATIENCE_S. Return whether the call is done. Raises the call's exception."""
+        """Wait at most PATIENCE_S. Return whether the call is done. Raises the call's exception.
+
+        Between two calls of `wait`, other threads of the test can send requests.
+        """
         done = self._done.wait(PATIENCE_S)
         if self._error is not None:
             raise self._error

@@ -3,9 +3,7 @@
     request   {"id": [process, number], "call": NAME, "arguments": [...], "named": {...}}
     answer    {"id": the same, "value": ...}    or    {"id": the same, "error": {...}}
 
-An error keeps its class, arguments and text. The id has the number of the requesting process and of the request. If a
-timeout or Ctrl-C interrupts a request, its answer stays in the pipe. The next request recognizes this answer by its id
-and skips it.
+An error keeps its class, arguments and text. The id consists of the requesting process and the number of the request.
 """
 
 from __future__ import annotations

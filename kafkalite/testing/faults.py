@@ -5,8 +5,7 @@
     broker.disconnect("JoinGroup")                                closes the connection instead of an answer
 
 Each request passes through `meet` before the broker handles it. A failed or disconnected request is not executed. A
-delayed request is executed at once, and only its answer is late. So a client that times out finds that its request was
-executed. Kafka 0.7's port has no faults.
+delayed request is executed at once, and only its answer is late.
 
 Thread rule: `meet` runs on network workers. Any thread may call all other methods.
 """
@@ -96,7 +95,10 @@ class Delay(Fault):
 
 
 class Faults:
-    """The faults of one broker. `view` returns the broker's id, address and topics, for error responses to Metadata."""
+    """The faults of one broker. `view` returns the broker's id, address and topics, for error responses to Metadata.
+
+    Kafka 0.7's port has no faults.
+    """
 
     def __init__(self, view: Callable[[Connection], MetadataView]) -> None:
         self._view = view

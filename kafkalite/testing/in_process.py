@@ -1,9 +1,6 @@
 """Run the test kit's broker in this process: a Broker that tests can restart, kill and make fail.
 
 The process is that of a test (`in_process=True`) or the broker's own (`kafkalite.testing.child`).
-
-If the system chose the port (port 0), the broker keeps it bound during a restart, so that no other program gets it.
-Clients are refused during the restart, and find the broker at the same address afterwards.
 """
 
 from __future__ import annotations
@@ -33,6 +30,7 @@ class InProcessBroker(Broker):
         super().__init__(*args, **settings)  # type: ignore[arg-type]  # Broker's own
         self.faults = self._faults = Faults(self._view)
         self._kept: dict[Listener, socket.socket] = {}
+        """Sockets that keep ports chosen by the system bound during a restart, so that no other program gets them."""
 
     def start(self) -> Self:
         """Start the broker, after protecting its files from pyfakefs. KafkaBroker.start has the details."""

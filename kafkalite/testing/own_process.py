@@ -1,8 +1,6 @@
 """Start a broker in its own process, send it requests over two pipes, and end it.
 
-The process imports the same kafkalite, ignores Ctrl-C, and has its own process group. It exits when this process ends,
-even if this process is killed (kafkalite.testing.child). Only the process that started the broker ends it. A child that
-a test forks may send requests, too; a file lock keeps the requests of different processes apart.
+The process ignores Ctrl-C. It exits when this process ends, even if this process is killed (kafkalite.testing.child).
 
 Tools of a test, such as pyfakefs, do not affect the broker's process. They do not affect this module either, since it
 calls the system only through `Unpatched`.
@@ -66,7 +64,11 @@ FAULTS: Final = frozenset({"delay", "disconnect", "fail"})
 
 
 class Process:
-    """The broker's process, with its pipes and its log."""
+    """The broker's process, with its pipes and its log.
+
+    It imports the same kafkalite, and has its own process group. Only the process that started the broker ends it. A
+    child that a test forks may send requests, too; a file lock keeps the requests of different processes apart.
+    """
 
     def __init__(self) -> None:
         if not sys.executable:
@@ -127,6 +129,7 @@ class Process:
         return answer["value"]
 
     def _exchange(self, key: list[int], request: bytes) -> dict[str, Any]:
+        """Send a request and return its answer. Skip late answers to requests that a timeout or Ctrl-C interrupted."""
         while request:
             request = request[Unpatched.write(self._requests, request) :]
         while True:

@@ -10,10 +10,7 @@
 pytest's configuration file can contain settings, too: `kafkalite_settings`, one per line. Faults end with the test that
 requested them.
 
-The broker acknowledges acks=all from the page cache, which survives a killed process but not a power failure. The
-setting `flush.on.acks.all=true` changes that.
-
-Until a fixture is used, this file imports only pytest, because every pytest run with kafkalite installed loads it.
+Every pytest run with kafkalite installed loads this file. So until a fixture is used, it imports only pytest.
 """
 
 from __future__ import annotations
@@ -221,6 +218,10 @@ def _in_force(config: pytest.Config) -> set[str]:
 
 
 def _durability(*, flush: bool) -> str:
-    """Return the line about a broker's durability for the header and the summary."""
+    """Return the line about a broker's durability for the header and the summary.
+
+    By default the broker acknowledges acks=all from the page cache, which survives a killed process but not a power
+    failure. The setting `flush.on.acks.all=true` changes that.
+    """
     value = "true" if flush else "false"
     return f"answers acks=all from the {'disk' if flush else 'page cache'} ({FLUSH}={value})"

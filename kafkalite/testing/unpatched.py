@@ -1,8 +1,7 @@
 """Keep the operating system's functions as they were before a test could replace them.
 
-The functions are stored when the plugin is loaded, as attributes of a class. Test tools do not replace these: pyfakefs
-replaces modules and functions in the namespaces of all modules, pytest-socket and gevent replace functions in their own
-modules.
+They are stored as attributes of a class when the plugin is loaded. Test tools such as pyfakefs, pytest-socket and
+gevent replace functions of modules, but not attributes of this class.
 """
 
 from __future__ import annotations
