@@ -18,8 +18,8 @@ message.
     reader.py      a group that reads visits and reports its counts
     follow_up.py   a consumer that fails, with retries and dead letters
     stages.py      samples how many visits each stage has
-    report.py      the results as text and JSON
-    page.py        the results as an HTML page with charts
+    report.py      the results as HTML, Markdown and JSON
+    page.py        the HTML page with charts
     visits.py      the schemas of a visit, and the topic
 
 The extra `pipeline` and Java 17 are required.

@@ -1,8 +1,7 @@
 """Draw the report of a pipeline run as one HTML page with charts.
 
 The page shows whether the run was correct, charts of the measured values over time, and tables. A chart has one line
-per stage, and marks the moments at which parts of the pipeline were killed. The page has no scripts and loads no other
-files. Its colours follow the browser's light or dark setting.
+per stage. The page has no scripts and loads no other files.
 
 Thread rule: functions are pure, except that `page` reads the template file.
 """
@@ -40,7 +39,10 @@ class Line(NamedTuple):
 
 
 def page(document: dict[str, Any], samples: Samples, kills: Sequence[Kill], latency: Sequence[Line]) -> str:
-    """Return the page as HTML. `document` is the report as JSON, and `latency` has the lines of the latency chart."""
+    """Return the page as HTML. `document` is the report as JSON, and `latency` has the lines of the latency chart.
+
+    Charts mark `kills`, the moments at which parts of the pipeline were killed.
+    """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     series = {stage: samples.series(stage) for stage in STAGES}

@@ -1,7 +1,7 @@
 """Start the parts of a pipeline as processes, wait for them, and always end all of them.
 
 Each part has its own process group, so that its children (Java, workers) end with it. Each part writes its output to
-its own file. If a part fails, the error quotes the end of that file.
+its own file.
 
 Thread rule: one thread.
 """

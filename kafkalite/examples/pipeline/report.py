@@ -1,7 +1,7 @@
-"""Report the results of a run: counts, the audit's verdict, and latency from producer to loaded data.
+"""Report the results of a run, as HTML, Markdown and JSON: counts, the audit's verdict, and latency.
 
 A visit's latency begins at its timestamp, which the front end sets. It ends when readers of the loaded directory see
-the visit. Both times are of the same machine's clock. The report is written as HTML, text and JSON.
+the visit. Both times are of the same machine's clock.
 
 Thread rule: functions are pure, except for the files that they read and write.
 """
