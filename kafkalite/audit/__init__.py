@@ -1,12 +1,11 @@
 """Verify that each message of a producer arrives in every later stage exactly once.
 
-A producer gives each message a mark, and reports the number of its messages by time window. A stage is a place that
-messages reach: a broker, the target of a mirror, a group of consumers, or files written by `kafkalite load`. The audit
-reads the marks in each stage and compares them with the reported numbers.
+A stage is a place that messages reach: a broker, the target of a mirror, a group of consumers, or files written by
+`kafkalite load`. A mark in each message identifies it in all stages.
 
-    producers   put a mark into each message, and send their counts to the audit topic
+    producers   put a mark into each message, and send their counts by time window to the audit topic
     consumers   send the offsets that they processed to the audit topic
-    audit       reads the audit topic and each stage, and compares the numbers
+    audit       reads the audit topic and the marks in each stage, and compares the numbers
     result      messages that are missing, duplicated or unreported
 
     marks.py               the mark as bytes of a header

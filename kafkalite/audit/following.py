@@ -6,8 +6,8 @@
     4. forget    drops old windows
     5. save      after a round with events, and at intervals
 
-A window is judged in a stage after its grace period, once the producers' counts and the stage have been read again. If
-records or counts arrive later, but within `keep_s`, the changed result is reported.
+A window is judged in a stage after its grace period, once the counts and the stage have been read again. If records or
+counts arrive later, but within `keep_s`, the changed result is reported.
 
 Thread rule: `run` belongs to one thread; any thread may call `families`, `not_alive` and `not_ready`.
 """

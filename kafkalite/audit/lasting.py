@@ -7,8 +7,7 @@ states:
     unclaimed   counted in its window, but no increment covers the mark yet
     claimed     counted, and covered by an increment
 
-The horizon is the oldest time that the audit still counts. Windows that ended before the horizon are dropped. Pages,
-windows and held marks are limited, so that a hostile program cannot exhaust memory.
+The horizon is the oldest time that the audit still counts. Windows that ended before the horizon are dropped.
 
 Thread rule: one thread at a time.
 """
@@ -171,7 +170,7 @@ class LastingCount(Count):
     """The marks of one stage in a continuous audit; see the module.
 
     `late` records are older than the horizon. `untracked` records are beyond PAGES_MAX or WINDOWS_MAX, or
-    too far ahead in time. Neither are judged.
+    too far ahead in time. Neither are judged. The limits keep a broken or hostile program from exhausting memory.
     """
 
     def __init__(self, reported: LastingReported, horizon_ms: int) -> None:

@@ -5,7 +5,7 @@
     value   {"version": 1, "taken": "billing", "cluster": "id of the cluster", "topic": "logs", "partition": 0,
              "ranges": [[first offset, end), …]}                                                             JSON
 
-A stage of consumers consists of the records in these ranges. A record that is read again is in the stage once.
+A stage of consumers consists of the records in these ranges.
 
 A report is sent after its offsets are committed. A crash between commit and report loses nothing, because the commit's
 metadata contains the same ranges. The partition's next consumer reads the metadata and sends the report.
@@ -217,7 +217,8 @@ class Taken:
     """The consumers' reports for some stages: (stage, cluster) → partition → spans. Reports for other stages are
     ignored.
 
-    A message that is in the log twice has two offsets, so the audit reports it as duplicated.
+    A record that is read again counts once. A message that is in the log twice has two offsets, so the audit reports
+    it as duplicated.
     """
 
     def __init__(self, stages: Iterable[str]) -> None:

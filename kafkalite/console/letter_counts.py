@@ -34,8 +34,8 @@ SUFFIXES: Final = ("-dlt", ".dlt", "-dlq", ".dlq", "_dlt", "_dlq")
 class LetterCount(NamedTuple):
     """The number of dead letters of a topic; None if a partition has no leader.
 
-    If not `exact`, it is an upper bound: the difference of end and start offsets. This bound also counts resolved letters, and is
-    used for topics that the client may not read.
+    If not `exact`, it is an upper bound: the difference of end and start offsets. It then also counts resolved letters.
+    The bound is also used for topics that the client may not read.
     """
 
     letters: int | None

@@ -2,8 +2,7 @@
 
     add ─▶ 5 s slots ─▶ 1 min slots, each from 12 ─▶ 15 min slots, each from 15
 
-A slot without a value is NaN, which is a gap in charts. Times are in ms since 1970 and come with each call. The number
-of series is limited; the busiest series are kept.
+A slot without a value is NaN, which is a gap in charts. Times are in ms since 1970 and come with each call.
 
 Thread rule: one thread writes, without a lock. A concurrent reader may see one slot too few or too many.
 """
@@ -139,7 +138,7 @@ class Value(NamedTuple):
 
 
 class Rings:
-    """All time series of a cluster.
+    """All time series of a cluster. Their number is limited; the busiest series are kept.
 
     `left_out` is the number of series in the last sample for which there was no room.
     """

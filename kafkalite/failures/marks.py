@@ -1,4 +1,4 @@
-"""Mark in the group's ledger how far the handler has got, so that a record that crashes the process can be found.
+"""Mark in the group's ledger how far the handler has got, to find a record that crashes the process.
 
     worker ─▶ mark: row hand/TOPIC/PARTITION ─▶ handler(record) ─▶ the next record of the batch
 

@@ -8,8 +8,8 @@
 
 The source is read with read_committed. Aborted records and transaction markers are not copied.
 
-If a mirror is killed, the next mirror with the same name aborts the open transaction, reads the progress and continues
-there.
+If a mirror is killed, the next mirror with the same name aborts the open transaction. It continues at the stored
+progress.
 
 Thread rule: one thread at a time. `stop` is an Event that any thread may set.
 """

@@ -1,7 +1,7 @@
 """Map source offsets to target offsets, so that consumer groups can continue in the target.
 
-A mirror keeps the order of records but not their offsets, because transaction markers, aborted records and compaction
-leave gaps. The map consists of runs. A run is a sequence of records whose offsets are consecutive on both sides:
+Transaction markers, aborted records and compaction leave gaps in offsets. So the map consists of runs: sequences of
+records whose offsets are consecutive on both sides.
 
     source   0 1 2 3 M 5 6 7 . . 10 11          M a transaction marker, . compacted away
     target   0 1 2 3   4 5 6 M    8  9          runs (source, target, count): (0, 0, 4)  (5, 4, 3)  (10, 8, 2)

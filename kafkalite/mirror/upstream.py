@@ -4,7 +4,6 @@
 
 Every mirror stores its progress in its target. So a cluster's progress topics list the topics that were copied into it.
 Each progress row contains the origins of a topic: the topics of which it is a copy, directly or through other copies.
-So a ring of three clusters is detected like a ring of two.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -51,7 +50,7 @@ class Upstream:
     def refresh(self, topics: Mapping[str, TopicDescription]) -> None:
         """Read new rows of the progress topics; `topics` are all topics of the source.
 
-        A ring of clusters is detected once each mirror has seen the row of the previous mirror.
+        Origins reveal a ring of three clusters like a ring of two, once each mirror has seen the previous mirror's row.
         """
         present = {name: topic.topic_id for name, topic in topics.items() if name.startswith(PREFIX)}
         for name in [name for name, (topic_id, _) in self._read.items() if present.get(name) != topic_id]:
