@@ -107,8 +107,7 @@ def kafka_topic(kafka_topic_factory: TopicFactory) -> str:
 def kafka_registry(kafka_broker: KafkaBroker) -> Iterator[RegistryServer]:
     """Return a running schema registry that stores schemas in `kafka_broker`. `kafka_registry.url` is its address.
 
-    Requires the extra `registry`. Faults of Produce and Fetch affect the registry, too, because it is a client of the
-    broker.
+    Faults of Produce and Fetch affect the registry, too, because it is a client of the broker.
     """
     from kafkalite.schema_registry.server import RegistryServer
 
