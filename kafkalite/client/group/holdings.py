@@ -2,9 +2,9 @@
 
     assigned            the partition is `unplaced`: it has no start offset yet
     begin               sets the start offset
-    chunks are read     they wait here until they are handed out
+    chunks are read     the chunks wait here until they are handed out
     chunk handed out    the position moves to the offset after the chunk
-    position committed  the offset is stored, so that it is not committed again
+    position committed  `uncommitted` leaves the partition out until its position moves
     revoked or lost     everything about the partition is dropped
 
 Thread rule: one thread at a time, that of the GroupReader.

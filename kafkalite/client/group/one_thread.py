@@ -1,7 +1,7 @@
 """Let one thread at a time use a GroupReader, and wake that thread if another thread closes the reader.
 
-    entered    lets a thread in, and its callbacks too; a second thread gets RuntimeError
-    shut       wakes the thread inside, and waits up to a timeout until it has left; any thread
+    entered    lets one thread in, which may enter again from a callback; another thread gets RuntimeError
+    shut       wakes the thread inside, and waits until it has left, at most `timeout_s`
 
 Thread rule: any thread. The lock `_changed` guards the state; no callback runs while a thread holds it.
 """
