@@ -2,10 +2,11 @@
 
     requested offsets = records seen + markers + aborted + damaged + aged out + not seen + missing
 
-Markers are transaction markers. Offsets that aged out were deleted during the search. Missing offsets were compacted or
-never had a record. If offsets were not seen, the account contains the reason.
+Markers are transaction markers. Offsets that aged out were deleted while the search ran. Offsets that were not seen
+were not read, because of an error or because the search was ended. Missing offsets have no record, for example after
+compaction.
 
-Thread rule: a Slice belongs to the worker that reads it. A Reach is built from slices in their current state.
+Thread rule: a Slice belongs to the worker that reads it. `reach_of` may read slices while workers change them.
 """
 
 from __future__ import annotations
