@@ -5,11 +5,12 @@
   kafkalite audit --live live:9092 --consumer billing --mark-field clicks=audit
   kafkalite audit --live live:9092 --offline offline:9092 --follow --state audit.state --metrics 127.0.0.1:9645
 
-Producers that use `kafkalite.audit` put a mark into a header of each message: their name and a number. They also count
-their messages, and send the counts to the topic kafkalite.audit of the live broker. The command compares each stage
-that you name with these counts, by topic, server, and window of the messages' own time. Windows that are still open are
-not compared. With --mark-field the marks are in a field of the payload: of JSON objects, or of Avro records with a
-registry or a schema.
+Producers that use `kafkalite.audit` mark each message with the name of their server and a number. The mark is in a
+header, or, with --mark-field, in a field of the JSON or Avro payload. The producers also count their messages, and send
+the counts to the topic kafkalite.audit of the live broker.
+
+The command compares each stage that you name with these counts, for each topic, server and time window. A message
+belongs to the window of its timestamp. Windows that are still open are not compared.
 
   missing      a producer counted the message, but the stage does not have it
   duplicated   the stage has the message more than once
@@ -18,9 +19,9 @@ registry or a schema.
 A TIME is an ISO 8601 time (UTC by default), a time before now such as -1h (units: ms, s, m, h, d, w), or ms since 1970.
 A number of ten digits is seconds since 1970.
 
-With --follow the command runs until SIGTERM or Ctrl-C. It prints a line for each window that every stage has reached,
-for each difference when it is found, and for later changes. Brokers may be unreachable meanwhile. --state stores the
-counts, so that a restart continues where the last run ended.
+With --follow the command runs until SIGTERM or Ctrl-C. It prints a line for each difference, and for each window that
+has been compared in every stage. If a result changes later, it prints the new result. Brokers that cannot be reached
+are tried again. --state stores the counts, so that a restart continues where the last run ended.
 
 Exit status 0: every stage has every message once. 1: there are differences. 2: nothing was compared, for example
 because a broker could not be reached or no window was closed. With --follow: 0 after SIGTERM or Ctrl-C.

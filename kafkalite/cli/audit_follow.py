@@ -3,9 +3,9 @@
 Each event is a line of text:
 
     offline  logs  2026-11-21T18:05:00 60 s  web1: 7 missing, 3 duplicated of 600 (missing 700-706; duplicated 650, 651)
-    offline  logs  2026-11-21T18:05:00 60 s  web1: all of 600, once (before: 7 missing)
+    offline  logs  2026-11-21T18:05:00 60 s  web1: all 600, each once (before: 7 missing)
     complete  logs  2026-11-21T18:06:00 60 s  6000 messages, each once in live, mirror, offline
-    incomplete  logs  2026-11-21T18:05:00 60 s  6000 messages: not as sent in offline
+    incomplete  logs  2026-11-21T18:05:00 60 s  6000 messages: differs from what was sent in offline
 
 With --json each event is one JSON object. Read errors go to stderr.
 """

@@ -3,13 +3,15 @@
 kafkalite backup /backups/monday --data-dir /var/lib/kafkalite
 kafkalite backup /backups/monday --config server.properties --copy
 
-The backup is consistent: topics with their settings, records, committed offsets, transactions, users and ACLs as of one
-moment. Run the command on the broker's machine, as the broker's user or as root. To use a backup, start a broker on it
-with the same node.id, or on a directory that `kafkalite restore` made from it.
+The backup has the state of one moment: topics and their settings, records, committed offsets, transactions, users and
+ACLs. Run the command on the broker's machine, as the broker's user or as root. To use a backup, start a broker with the
+same node.id on it. To keep the backup unchanged, run `kafkalite restore` first, and start the broker on the new
+directory.
 
-On the same file system, full segments become hard links and use no space. --copy copies them, so that the backup does
-not depend on the broker's disk. At the end the command checks the whole backup, unless you give --no-check. Damage sets
-exit status 1. The backup contains passwords as the broker stores them, so only its owner can read it (0700, 0600).
+If the backup is on the broker's file system, full segments become hard links and use no space. With --copy they are
+copied, so that the backup shares no files with the broker. At the end the command verifies the backup, unless you give
+--no-check. Exit status 1 means damage. The backup contains passwords as the broker stores them, so only its owner can
+read it (0700, 0600).
 """
 
 from __future__ import annotations

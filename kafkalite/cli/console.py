@@ -4,10 +4,10 @@
   kafkalite console -b broker:9092 --command-config client.properties --registry http://127.0.0.1:8081
   kafkalite console --listen https://0.0.0.0:8090 --tls-config tls.properties --users users --masks masks.toml
 
-The console works with any Kafka cluster. On a loopback address (the default, http://127.0.0.1:8090) it requires no
-login and allows changes. On any other address it is read-only and requires --users, a file that `kafkalite web`
-manages. With --allow-changes, operators and admins can change things there. Each change is logged; --audit-topic also
-writes it to a topic.
+The console works with any Kafka cluster. By default it listens on http://127.0.0.1:8090, requires no login and allows
+changes. If it listens on an address that other machines can reach, it is read-only and requires --users, a file that
+`kafkalite web` manages. --allow-changes then lets operators and admins make changes. Each change is logged. With
+--audit-topic it is also written to a topic.
 
 --masks names a file that lists data to hide. --base-path serves the console under a path of a reverse proxy. Every page
 is JSON if the request says Accept: application/json.

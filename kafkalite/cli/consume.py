@@ -9,8 +9,8 @@
   kafkalite consume -t orders --avro http://127.0.0.1:8081 --json
   kafkalite consume -t logs -g readers            as a member of a group, from its committed offsets
 
-Offsets: beginning, end, N, -N (the last N of each partition), @TIME (the first record that is not older, and all
-records after it).
+-o takes beginning, end, an offset, -N (the last N of each partition), or @TIME (start at the first record at or after
+TIME).
 
 --since and --until select records by their timestamps: from --since up to, but not including, --until. Timestamps do
 not have to be in the order of the offsets. Records without a timestamp are left out. If --until is in the future, the
@@ -24,10 +24,10 @@ isolation level is reported on stderr.
 --avro decodes each value with the schema that wrote it, from a schema registry, and prints JSON. A value that cannot be
 decoded ends the command; with --avro-mode permissive it is printed unchanged.
 
-With -g the command joins the group, whose members divide the partitions. With -e a member ends when it has read its
-partitions to their end. Offsets are committed after the records were printed. So after a crash some records may be
-printed again, but none is skipped. -o (beginning or end) and --from-beginning apply to partitions without a committed
-offset.
+With -g the command is a member of the group, and the members divide the partitions. With -e it ends when it has read
+its own partitions to their end. Offsets are committed after the records are printed. So after a crash some records may
+be printed again, but none is skipped. -o (beginning or end) and --from-beginning affect only partitions without a
+committed offset.
 
 Formats are kcat's: %s value, %S its size, %k key, %K its size, %o offset, %T timestamp, %h headers, %t topic, %p
 partition, %% a percent sign; \\n \\t \\r \\0 \\\\ \\xHH. The default is the value and a line end.

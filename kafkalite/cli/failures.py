@@ -8,11 +8,11 @@ kafkalite failures status billing
 The handler is a function of an importable module, or of a module in this directory: handle(record) or handle(record,
 transaction), also async. What the handler writes in the transaction becomes visible only if the record is processed.
 
-The policy determines what happens after an exception. A function with @failures.handler has its policy, which --policy
-replaces. Any other function needs --policy. The ledger is a topic with the state of each record that failed.
+The policy determines what happens after an exception. It comes from the decorator @failures.handler, or from the file
+of --policy, which takes precedence. The ledger is a topic with the state of each record that failed.
 
 With --restarts the member runs in a child process, which is restarted if a signal kills it. A record that kills the
-process then becomes a dead letter in the end.
+process repeatedly becomes a dead letter.
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@ kafkalite groups reset-offsets my-app --from-file offsets.csv
 kafkalite groups delete-offsets my-app --topic logs
 kafkalite groups delete my-app
 
-reset-offsets shows the new offsets; --execute commits them, and requires that the group has no members. --to-datetime
-resets to the first record that is not older; later records may have an older timestamp. A TIME is an ISO 8601 time (UTC
-by default), a time before now such as -1h (units: ms, s, m, h, d, w), or ms since 1970. A number of ten digits is
+reset-offsets shows the new offsets. With --execute it also commits them, if the group has no members. --to-datetime
+resets to the first record at or after a TIME. Records after it may have an older timestamp. A TIME is an ISO 8601 time
+(UTC by default), a time before now such as -1h (units: ms, s, m, h, d, w), or ms since 1970. A number of ten digits is
 seconds since 1970.
 """
 

@@ -14,17 +14,19 @@ other folders. Files are published together with the offsets up to which they we
 any time and run again loses no record and duplicates none.
 
 With --follow S it loads a batch every S seconds until Ctrl-C or SIGTERM. --compact merges small files, and rewrites
-files with older columns; it needs no Spark. If a topic cannot be loaded, the others are still loaded. Exit status 2: a
-topic could not be loaded, or Java could not start. 1: Spark failed later; files published until then remain.
+files with older columns; it needs no Spark. If a topic cannot be loaded, the others are still loaded.
+
+Exit status 2: a topic could not be loaded, or the load could not begin. 1: Spark failed while it ran, or a disk was
+full or failed. Files that were already published remain.
 
 Only committed records are loaded: no record of an aborted transaction, and none after the start of an open one.
---isolation read_uncommitted loads those too. --from TIME starts at the first record that is not older. A TIME is an ISO
-8601 time (UTC by default), a time before now such as -1h (units: ms, s, m, h, d, w), or ms since 1970. A number of ten
-digits is seconds since 1970.
+--isolation read_uncommitted loads those too. In partitions that were never loaded, --from TIME starts at the first
+record at or after TIME. A TIME is an ISO 8601 time (UTC by default), a time before now such as -1h (units: ms, s, m, h,
+d, w), or ms since 1970. A number of ten digits is seconds since 1970.
 
-The native engine loads in this process and needs pyarrow (the extra `arrow`). The Spark engine supports Spark's options
-and all of Spark's column types for JSON; it needs PySpark (the extra `spark`) and Java 17. Each engine can continue a
-directory that the other wrote. Both work with kafkalite and Apache Kafka.
+The native engine loads in this process and needs pyarrow (the extra `arrow`). The Spark engine needs PySpark (the extra
+`spark`) and Java 17. Only the Spark engine supports Spark's options and all of Spark's column types for JSON. Each
+engine can continue a directory that the other wrote. Both work with kafkalite and Apache Kafka.
 
 The columns of a topic may change between loads: docs/load.md.
 """

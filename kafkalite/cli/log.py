@@ -6,15 +6,14 @@
   kafkalite log dump data/logs-0/00000000000000000000.log --records
   kafkalite log dump data --summary --json
 
-A PATH is a segment (.log), a partition's directory, or a data directory, also of Apache Kafka.
-
-`dump` verifies every checksum and compares every index with its log. Exit status 1 means damage. It writes nothing, so
-the broker may be running; the last batch of a segment may then be incomplete.
+`dump` reads a segment (.log), a partition's directory, or a data directory, of kafkalite or Apache Kafka. It verifies
+every checksum and compares every index with its log. Exit status 1 means damage. The command writes nothing, so the
+broker may be running. The last batch of a segment may then be incomplete.
 
 `check` and `repair` take data directories or partition directories of a stopped broker. `check` reads everything,
 prints one line for each problem, and changes nothing. `repair` rebuilds derived files, truncates a tail that was never
-flushed, and removes damaged batches, naming their offsets. It keeps the removed bytes in `.damaged` files. Exit status:
-0 no damage, 1 damage is left, 2 could not begin.
+flushed, and removes damaged batches. It names their offsets, and keeps the removed bytes in `.damaged` files. Exit
+status: 0 no damage, 1 damage is left, 2 could not begin.
 """
 
 from __future__ import annotations

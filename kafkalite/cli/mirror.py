@@ -19,9 +19,9 @@ end. Committed offsets are translated to the target's offsets, and copied only f
 The mirror reports what it could not copy. With --list-users it also lists the users that need a password in the target,
 since passwords cannot be copied.
 
-Two mirrors of opposite directions would copy each other's copies forever, so the second one is refused. To run both,
-give each a --prefix, which it puts before the names of the topics in its target. A mirror never copies back topics that
-have another mirror's prefix.
+If two mirrors copied a topic in opposite directions, each would copy the other's copies forever. So the second mirror
+stops with an error. To run both, give each a --prefix. The prefix is put before the names of the topics in the target.
+Topics that were copied from the target under a prefix are not copied back.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ go to one partition. With the default acks=all, order is kept within a partition
 With --transactional-id the input is one transaction: readers of committed data see all of it, or nothing if the command
 fails or is stopped.
 
-A TIME is an ISO 8601 time (UTC by default), a time before now such as -1h (units: ms, s, m, h, d, w), or ms since 1970.
-A number of ten digits is seconds since 1970.
+--timestamp sets the timestamp of all records. A TIME is an ISO 8601 time (UTC by default), a time before now such as
+-1h (units: ms, s, m, h, d, w), or ms since 1970. A number of ten digits is seconds since 1970.
 """
 
 from __future__ import annotations

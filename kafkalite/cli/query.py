@@ -11,15 +11,15 @@ Each topic is a table with the columns key, value, topic, partition, offset, tim
 contains the records that exist when the command begins, without those of aborted transactions. Put names that contain a
 dash in double quotes. OFFSET is a keyword of SQL: write t.offset or "offset".
 
-Keys and values are UTF-8 text, or bytes with --key or --value. With --avro, values are decoded with the latest schema
-of TOPIC-value. A record that does not match ends the command with an error that names it.
+Keys and values are UTF-8 text. With --key bytes or --value bytes they are bytes. With --avro, values are decoded with
+the latest schema of TOPIC-value. If a record cannot be decoded, the command fails, and the error names the record.
 
 The SQL dialect is DuckDB's, with joins, windows, JSON (->>) and files. Sorting and grouping use memory and, if needed,
 the disk. Only SELECT is accepted.
 
---since and --until select records by their own timestamps, in any order; with --until each topic is read to its end. A
-TIME is an ISO 8601 time (UTC by default), a time before now such as -1h or after now such as +5m (units: ms, s, m, h,
-d, w), or ms since 1970. A number of ten digits is seconds since 1970.
+--since and --until select records by their timestamps. Timestamps do not have to be in the order of the offsets, so
+with --until each topic is read to its end. A TIME is an ISO 8601 time (UTC by default), a time before now such as -1h
+or after now such as +5m (units: ms, s, m, h, d, w), or ms since 1970. A number of ten digits is seconds since 1970.
 """
 
 from __future__ import annotations

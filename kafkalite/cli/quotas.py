@@ -7,10 +7,13 @@ kafkalite quotas list
 kafkalite quotas delete --user alice --consumer-byte-rate
 kafkalite quotas delete --user alice --data-dir data
 
---user with --client-id sets a quota for clients of this user with this id. A default applies where no specific quota is
-set. For each kind of quota the most specific one applies: user and client id, then user, then client id, and names
-before defaults. Rates are per second. --request-percentage is a percentage of one thread. `delete` without a kind
-deletes all kinds.
+--user with --client-id sets a quota for clients of this user with this id. A default quota applies to each name without
+its own quota. Rates are per second. --request-percentage is a percentage of one thread. `delete` without a kind of
+quota deletes all kinds. For each kind of quota, the first match applies:
+
+  1. this user           with this client id, with the default client id, without a client id
+  2. the default user    in the same order
+  3. no user             this client id, the default client id
 
 A change applies from the next request on. With --data-dir the command reads or changes the data directory of a stopped
 broker instead of a running broker. `set` creates the directory if it is missing.

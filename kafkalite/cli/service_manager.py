@@ -1,10 +1,11 @@
 """Notify systemd through `NOTIFY_SOCKET` that the service is ready, reloading, stopping or alive (sd_notify(3)).
 
-    starting, stopping    every INTERVAL_S, if there was progress since: STATUS=…, EXTEND_TIMEOUT_USEC=…
-    serving               READY=1, then WATCHDOG=1 four times in WatchdogSec, if all event loops have made a turn
-    SIGHUP                RELOADING=1 with the time, then READY=1 after reloading
+    starting, stopping    every INTERVAL_S: EXTEND_TIMEOUT_USEC=… and STATUS=…, if there was progress
+    ready                 READY=1
+    serving               every WatchdogSec / 4: WATCHDOG=1, once each event loop has completed an iteration
+    SIGHUP                RELOADING=1, then READY=1 after reloading
 
-So systemd kills a starting broker only if it makes no progress, and restarts a broker whose event loop is blocked.
+So systemd kills a starting broker only if it makes no progress. It restarts a broker whose event loop is blocked.
 
 Thread rule: the public methods belong to the main thread. One more thread, "kafkalite-notify", sends the periodic
 messages and changes no state of the server.

@@ -16,16 +16,17 @@ to search.
 
 --groups shows the state of each record in each group that reads its topic: read, waiting, in retry, or a dead letter
 with its reason. The states come from committed offsets, the ledgers of kafkalite.failures, and the headers of dead
-letters, also of Spring and Connect. Dead letters are found by their origin, even if they lack the id.
+letters, also of Spring and Connect. These headers name the original record. So a dead letter is found even if it does
+not contain the id.
 
 The search covers the records that exist when it begins. It reports what it could not read: deleted or damaged records,
 open transactions, and partitions without a leader or without permission. --follow continues with new records until
 Ctrl-C.
 
---since and --until select records by their own timestamps, in any order; with --until each partition is still read to
-its end. Records without a timestamp are in every window. A TIME is an ISO 8601 time (UTC by default), a time before now
-such as -1h or after now such as +5m (units: ms, s, m, h, d, w), or ms since 1970. A number of ten digits is seconds
-since 1970.
+--since and --until select records by their timestamps. Records without a timestamp are always included. Timestamps do
+not have to be in the order of the offsets, so with --until each partition is still read to its end. A TIME is an ISO
+8601 time (UTC by default), a time before now such as -1h or after now such as +5m (units: ms, s, m, h, d, w), or ms
+since 1970. A number of ten digits is seconds since 1970.
 
 Exit status: 0 found, 1 not found, 2 could not begin or failed.
 """

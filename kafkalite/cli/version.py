@@ -3,8 +3,9 @@
 kafkalite version
 kafkalite version --json
 
-There is no release on a package index. If another distribution also installs a package named kafkalite, the last one
-installed overwrites files of the other. The command then names the other distribution on stderr, with exit status 1.
+There is no release on a package index. If another installed distribution also contains a package named kafkalite, one
+has overwritten files of the other. The command then prints the name of the other distribution on stderr, and the exit
+status is 1.
 """
 
 from __future__ import annotations
