@@ -47,7 +47,7 @@
     quarantine_file     files with the damaged ranges of a segment
     checkpoints         Kafka's small text files
     high_watermarks     the checkpoint of high watermarks
-    expiry_checkpoint   the checkpoint of the trusted time
+    expiry_checkpoint   the file with the time by which records expire
     entries             file names that a flush has to make durable
     files               names of files, and small files that are replaced as a whole
     directory           the root of a data directory: lock, identity, clean-shutdown file
@@ -64,7 +64,6 @@ Terms:
     position            the place of a byte in a file
     roll                close the active segment and begin the next one
     seal                trim, sync and index a closed segment
-    gate                the transaction coordinator, which admits a transaction's first batch to a log
     delete horizon      the time after which compaction may remove a tombstone or marker
     group commit        one `fdatasync` for all waiting producers
     classic topic       a topic in Kafka 0.7's format

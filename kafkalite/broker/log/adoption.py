@@ -4,7 +4,8 @@
     no segment files                                      ignore it, with one log line
     topic name in the journal with another topic id       refuse to start: the data is another topic's
     damaged partition.metadata                            ignore it, with one log line
-    no topic id, name of a deleted topic                  keep it under another name: the power cut lost its id
+    no topic id, name of a deleted topic                  after an unclean stop: rename it to …-stray, and keep it
+    `__cluster_metadata`, or no valid topic name          ignore it, with one log line
     topic in the journal with fewer partitions            add partitions up to this one
     any other directory                                   adopt the topic; id from partition.metadata, or a new one
 

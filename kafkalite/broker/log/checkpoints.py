@@ -4,8 +4,7 @@
     leader epochs        version 0 ⏎ count ⏎ then `epoch start-offset` lines, in ascending order
     partition.metadata   `version: 0` ⏎ `topic_id: <22 characters>`
 
-A malformed checkpoint is logged and counts as missing (None). That is harmless: checkpoints only save work, or repeat
-what the log contains.
+A malformed checkpoint is logged and counts as missing. A malformed partition.metadata raises MetadataDamaged.
 
 Writes replace the whole file. All functions may block.
 

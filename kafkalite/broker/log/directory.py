@@ -4,8 +4,7 @@ The file `.lock` keeps out every other broker: in this process, in another proce
 
 The file `meta.properties` is Kafka's (version, cluster.id, node.id, directory.id) with two additional lines:
 
-    kafkalite.format     a journal must exist. Without this line, partition directories are adopted: Kafka may have
-                         written them
+    kafkalite.format     kafkalite has used the directory. The broker does not start if the journal is missing
     kafkalite.cluster    the broker belongs to a cluster whose controllers own the topics. A standalone broker refuses
                          to start on the directory
 

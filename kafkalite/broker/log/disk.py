@@ -1,8 +1,9 @@
 """Access the file system through functions that tests can replace by a simulated disk (`Disk`).
 
-    to read names, sizes and times    call the functions of this module; a Disk has methods of the same names
-    to change files                   call kafkalite._native.base.file_ops, which notifies or calls the Disk
-    to read bytes                     use the descriptors that this module or file_ops opens, and maps of them
+    names, sizes and times    the functions of this module; a Disk has methods of the same names
+    changes of files          kafkalite._native.base.file_ops; a Disk handles the calls by path, and is notified before
+                              each call by descriptor
+    bytes of files            the descriptors that this module or file_ops opens, and maps of them
 
 The packages `kafkalite/broker/log` and `kafkalite/broker/coordinator` access files only through this module and
 file_ops. tests/test_seams.py checks that.

@@ -1,8 +1,9 @@
 """Track which names and small files of a partition directory are not durable yet, so that the next flush syncs them.
 
-    change under the log's lock ──▶ `_made` rises ──▶ sync(), or a sync of the whole file system ──▶ `_synced` follows
+    a change of a name or small file ──▶ `_made` counts it ──▶ a flush makes it durable ──▶ `_synced` = `_made`
 
-A change is counted after the file gets its name, and before the file's records are published.
+The name of a new segment is counted before records are appended to the segment. So a flush of these records also makes
+the name durable.
 
 Thread rule: methods that count need the log's lock; `sync` and `synced` need its flush lock.
 """

@@ -1,12 +1,12 @@
 """Store the trusted time of a data directory in the file expiry-time-checkpoint.
 
-The *trusted time* decides which records expire. It does not follow a wall clock that jumps ahead
+The *trusted time* decides which records expire. If the wall clock jumps ahead, the trusted time does not follow at once
 (`kafkalite.base.clock.ExpiryTime`).
 
     version: 1
     time_ms: 1764316800000        the trusted time
-    ahead_ms: 691200000           how far the untrusted wall clock is ahead; 0 if the wall clock is trusted
-    held_ms: 1200000              for how much running time the wall clock has been that far ahead
+    ahead_ms: 691200000           by how much the wall clock jumped ahead; 0 without a jump
+    held_ms: 1200000              how long the broker has run since this jump, in all its runs
 
 The file is written as often as the recovery points, at least every STORE_INTERVAL_MAX, and at a stop. Apache Kafka
 ignores it.

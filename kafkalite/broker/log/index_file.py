@@ -2,14 +2,14 @@
 
     0   magic "KLINDEX1"             56  index interval, bytes          104 CRC-32C of the entries
     8   version u32 = 1, flags u32   64  max timestamp, ms              108 CRC-32C of bytes 0-107
-    16  topic id, 16 bytes           72  offset of the batch with it    112 offsets i64 × count
+    16  topic id, 16 bytes           72  max timestamp: batch offset    112 offsets i64 × count
     32  partition u32                80  last batch: position              positions i64 × count
     36  entry count u32              88  last batch: CRC u32               timestamps i64 × count
     40  base offset                  92  bytes since the last entry
     48  covered size, bytes          96  end offset                     little-endian throughout
 
 An index *covers* the first `covered size` bytes of the segment. These bytes were durable before the index was written.
-An index that is missing, damaged or from other bytes is rebuilt from the log.
+If the index is missing or damaged, or the segment has other bytes now, the index is rebuilt from the segment.
 
 Reading and writing may block. Nothing here is shared between threads.
 """

@@ -2,16 +2,17 @@
 
 The *new end* is the offset at which the truncated log ends. The *cut segment* is the segment that contains it.
 
-    1  If the new end is below the log start, set the leader epochs there to those in the batches. Then lower the log
-       start, recovery point and high watermark, durably.
+    1  Lower the log start, recovery point and high watermark to the new end, durably.
     2  Remove saved indexes, snapshots and aborted transactions above the new end.
-    3  Publish a new list of segments: the cut segment is replaced by a shorter one, and the later ones are left out.
-    4  Shorten the file of the cut segment, or use a copy of its beginning instead. Rename the files of the later
-       segments, to be removed. Sync file and directory.
+    3  Publish a new list of segments, with a shorter segment instead of the cut segment and without the later ones.
+    4  Shorten the file of the cut segment. Rename the files of the later segments, to be removed. Sync file and
+       directory.
     5  Remove leader epochs that begin at the new end or above it, durably.
 
-Readers never see a file change. After a power cut between the steps, each file has at least the beginning of its old
-content.
+If a reader uses the cut segment, its file is not shortened. Then a copy of its beginning gets the file's name before
+step 3, and the reader keeps the old file.
+
+A power cut between the steps loses no record below the new end.
 
 Thread rule: all steps run under the log's lock and its flush lock.
 """
@@ -155,6 +156,9 @@ def _lower(log: TruncatableLog, offset: int) -> None:
     """Lower the log start, recovery point and high watermark, durably: step 1 in the module's docstring.
 
     After that, a start trusts nothing above the new end. The checkpoint files are shared with other logs.
+
+    If the new end is below the log start, the leader epochs of the segments between them are first set to those in the
+    batches.
     """
     start = log.log_start_offset
     if offset < start:  # records below the log start become readable again if this truncation does not complete

@@ -1,13 +1,14 @@
 """Load, save and expire a partition's producer state: sequence numbers, open and aborted transactions.
 
-    load    1  the newest valid snapshot, which was taken at offset S
-            2  entries of the segments' NNN.txnindex whose transaction ended below S
-            3  the log's batches from S on
-    save    changed NNN.txnindex, synced  ▸  snapshot; its companion file has the marks of all txnindex files
+    load    1  read the newest valid snapshot; S is its offset
+            2  read the segments' NNN.txnindex files; take the transactions whose markers are below S
+            3  read the log's batches from S on
+    save    1  write the NNN.txnindex files that changed, durably
+            2  write the snapshot and its companion, the file NNN.producers
 
-The *mark* of a txnindex file is its entry count and CRC. The companion of a snapshot is its file `NNN.producers`.
+The *mark* of a txnindex file is its entry count and CRC. The companion has the marks of all txnindex files.
 
-State is saved at a roll, at a checkpoint if it changed enough, at a clean stop, and after a compaction.
+State is saved at a roll, at a checkpoint if the log grew enough, at a clean stop, and after a compaction.
 
 Thread rule: methods named `..._locked` need the log's lock. Files are written without it, one save at a time.
 """

@@ -7,7 +7,10 @@ to which the log is known to be durable.
     bad bytes below the flushed offset          quarantined and reported. Reads of their offsets return CORRUPT_MESSAGE;
                                                 batches after them are served
     missing offsets after a sealed segment      quarantined, unless compaction may have removed them
-    zeros after which no offset is missing      preallocated by a broker that did not stop cleanly; truncated
+    zeros at a segment's end                    truncated if no offset is missing before the next segment: a broker
+                                                preallocated them, and did not stop cleanly
+
+When the log of a replica is opened, the flushed offset counts as 0 if another replica has all acknowledged records.
 
 The module checks the tail of a log after an unclean stop, and other bytes from disk before they are first served.
 Everything here may block.

@@ -5,8 +5,8 @@
     follower    takes offsets and epochs from its leader's batches; truncates the log where it diverges from the
                 leader's
 
-After a restart, the log ends with its last intact batch, and the leader sends what is missing. Damage is quarantined
-only if no other replica has every acknowledged record (KIP-966).
+If the recovery of the log finds damage, it truncates the log there, and the leader sends the records again. It
+quarantines the damage instead if no other replica has every acknowledged record (KIP-966).
 
 Thread rule: the rule of PartitionLog applies. Methods that append, truncate or change epochs belong to one thread at a
 time: the fetcher, or the thread that stopped the fetcher.

@@ -3,10 +3,10 @@
 A function raises ValueError for a request that gets no response: the text of the error is logged, and the connection is
 closed.
 
-Source: fact 1 in the comment at the top of `kafkalite.classic`. Differences: docs/kafka-0.7.md.
+Source: Kafka 0.7.2 (`kafkalite.classic`, fact 1). The page docs/kafka-0.7.md lists the differences.
 
-Thread rule: network workers call `dropped`, `reason` and `code_without_log`, which never block. The rest runs on the
-I/O pool.
+Thread rule: `dropped`, `reason` and `code_without_log` never block, and network workers may call them. The rest runs on
+the I/O pool.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 """Convert the messages of a classic log to record batches, for clients that read Kafka's current format.
 
-    message at P              ─▶ record with offset P              offsets have gaps: the next one is P + message size
-    wrapper at W              ─▶ its record i has offset W + i     a wrapper is a message that contains compressed ones
-    fetch inside a message    ─▶ begins with the next message      clients commit a record's offset + 1
-    fetch inside the last one ─▶ returns nothing yet
+    message at P    ─▶ record with offset P; the next message begins at P + message size
+    wrapper at W    ─▶ records with the offsets W, W + 1, …
 
-A wrapper must have at least as many bytes as messages. Otherwise there are not enough offsets.
+A *wrapper* is a message that contains compressed messages. It must have at least as many bytes as messages. Otherwise
+there are not enough offsets.
+
+After the record at P, a client commits the offset P + 1, which is inside the message. A fetch from there begins with
+the next message.
 
 Everything here blocks. `UNPACKING` is a leaf lock.
 """
