@@ -1,10 +1,10 @@
 """Build the parts that a broker has only in a cluster: membership, replication, connections to other brokers.
 
-    join     connections to the controllers ─▶ cluster id ─▶ membership ─▶ connections to brokers, fetchers,
-             directories, in-sync replicas ─▶ metadata caught up
-    enter    all parts of the broker run ─▶ unfenced
-    leave    membership ─▶ fetchers, which replicate until leadership has moved to other brokers
-    stop     all other parts, once clients have disconnected
+    join     build membership, fetchers, directories, in-sync replicas and connections to brokers ─▶ register ─▶ wait
+             until the metadata has caught up
+    enter    report that all parts of the broker run ─▶ wait until the broker is unfenced
+    leave    move leadership to other brokers ─▶ end the membership ─▶ stop the fetchers
+    stop     stop all other parts, after groups and transactions and before the network workers
 
 Thread rule: the thread that starts or stops the broker. Any thread may call `give_up` and read `member.progress`.
 """

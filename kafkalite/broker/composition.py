@@ -1,12 +1,12 @@
 """Build and connect all parts of a broker (the composition root), and start and stop them in order.
 
-    start: descriptors ─▶ metrics and health ─▶ log directory (lock, recovery) ─▶ I/O pool ─▶ TLS, SASL ─▶ groups,
-           transactions ─▶ listeners ─▶ in a cluster: its controllers ─▶ workers ─▶ ZooKeeper, for the 0.7 listener ─▶
-           acceptor
-    stop:  controllers, fetchers, ZooKeeper ─▶ acceptor ─▶ transactions, groups ─▶ workers (parked answers, then
-           connections) ─▶ I/O pool ─▶ log directory (flush, clean-shutdown file) ─▶ metrics and health
+    start: metrics and health ─▶ log directory (lock, recovery) ─▶ I/O pool ─▶ TLS, SASL ─▶ groups, transactions ─▶
+           listeners ─▶ in a cluster: join it ─▶ workers ─▶ ZooKeeper, for the 0.7 listener ─▶ acceptor
+    stop:  ZooKeeper ─▶ in a cluster: leave it ─▶ acceptor ─▶ transactions, groups ─▶ workers (parked answers, then
+           connections) ─▶ TLS, SASL ─▶ I/O pool ─▶ log directory (flush, clean-shutdown file) ─▶ metrics and health
 
-Each part registers its stop on one ExitStack, so parts stop in the reverse order of registration.
+Each part registers its stop with one ExitStack, and the stops run in reverse order. The workers' stop is registered
+before the groups start. So the groups stop first, and complete the workers' parked answers.
 
 Only `kafkalite.broker.server` imports this module.
 
