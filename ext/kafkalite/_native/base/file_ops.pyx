@@ -300,9 +300,9 @@ def disarm():
 
 
 def use_disk(instead):
-    """Replace the disk, or restore the system's disk with None. kafkalite.broker.log.files.use calls this.
+    """Replace the disk, or restore the system's disk with None. kafkalite.broker.log.disk.instead calls this.
 
-    The interface is kafkalite.broker.log.files.Disk. It handles open, rename, unlink, mkdir and stat. Calls by
+    The interface is kafkalite.broker.log.disk.Disk. It handles open, rename, unlink, mkdir and stat. Calls by
     descriptor still go to the system, because maps and native loops need real descriptors; the disk can refuse them.
 
     Raises the exception, other than OSError, that a method of the previous disk raised. The caller of that method got
