@@ -15,7 +15,7 @@
     member_sessions               member lifecycle: sessions, delayed responses, memory
     member_answers                responses to JoinGroup and SyncGroup
     members                       Member: one member of a classic group
-    consumer_group                ConsumerGroup: one consumer group (KIP-848), built from the next modules
+    consumer_group                ConsumerGroup: one consumer group (KIP-848), built from the next ten modules
     consumer_heartbeats           ConsumerGroupHeartbeat
     classic_members               JoinGroup, SyncGroup and Heartbeat of classic members in a consumer group
     membership                    members join, change, reconcile, leave and are fenced
@@ -41,15 +41,20 @@
     transaction_rules             the state transitions of a transactional id
     transaction_records           the records of transactional ids, in Kafka's schemas
     marker_writer                 writes transaction markers to the partitions of a transaction
+    marker_requests               requests between a transaction coordinator and a partition leader
+    remote                        sends these requests to other brokers of a cluster
     producer_ids                  unique producer ids
-    outbox                        a lock whose responses are delivered after its release
+    outbox                        collects responses under a lock, and delivers them after its release
     shards                        loads, serves and unloads the partitions of both coordinators' topics
+    shard_leadership              in a cluster: loads the partitions that this broker leads, unloads the others
     state_log                     `__consumer_offsets`, `__transaction_state`: ordered durable writes, and reading
     migrated_state                prepares a standalone broker's groups and transactional ids for a cluster
     shard_epoch                   the partition and leader epoch of a group or transactional id
     log_writer                    ordered writes to one partition, many per flush
-    records                       the records of groups, in Kafka's schemas
+    records                       the records of classic groups and of committed offsets, in Kafka's schemas
+    group_replay                  rebuilds groups and offsets from the records of one partition
     timer_queue                   one clock-driven queue for every timeout
+    failure_log                   limits the log lines for a repeated failure
 
 Requests are messages of `kafkalite.wire.protocol`. A response that has to wait is a `kafkalite.base.deferred.Deferred`.
 

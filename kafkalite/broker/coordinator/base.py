@@ -3,8 +3,8 @@
     GroupBase ─┬─ group.Group                    the classic protocol: the leading member assigns partitions
                └─ consumer_group.ConsumerGroup   the consumer protocol (KIP-848): the broker assigns partitions
 
-If a client joins an empty group with the other protocol, a group of that protocol replaces it. The new group has the
-id, the lock and the offsets of the old one, so a commit that is still being written takes effect.
+If a client joins an empty group with the other protocol, a group of that protocol replaces it. The new group keeps
+the id, the lock and the offsets. So a commit that the old group is still writing takes effect in the new group.
 
 Thread rule: the group's lock, which `changing()` takes, guards everything; methods ending in `_locked` need it.
 Responses are collected in an outbox and delivered when the lock is released.

@@ -4,11 +4,11 @@
     assignment epoch     the group epoch for which the target assignment was computed
     member epoch         the assignment epoch that a member has reached
 
-If a member has not reached the target, its next step depends on its partitions:
+The first line that applies is the next step of a member that has not reached its target:
 
-    partitions that are not in its target      it has to revoke them, and is Unrevoked until it has
-    none, but its target is not free yet       it gets the free partitions, and is Unreleased: it waits for other owners
-    none, and all of its target is free        it gets its target, and is Stable
+    it owns partitions outside its target       it is Unrevoked until it has revoked them
+    its target has partitions of other owners   it gets the free ones, and is Unreleased until it has the others
+    its target is free                          it gets its target, and is Stable
 
 A partition has one owner at a time: the member to which it was assigned, until this member revokes it or leaves.
 

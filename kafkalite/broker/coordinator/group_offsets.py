@@ -1,7 +1,8 @@
 """Keep the committed offsets of one group, and find the expired ones.
 
-    commit ─▶ written to `__consumer_offsets` ─▶ durable ─▶ apply ─▶ visible to OffsetFetch
-    in a transaction ─▶ written ─▶ durable ─▶ pending ─▶ its marker is durable ─▶ apply, or dropped
+    OffsetCommit       written to `__consumer_offsets` ─▶ durable ─▶ visible to OffsetFetch
+    TxnOffsetCommit    written to `__consumer_offsets` ─▶ durable ─▶ pending ─┬─ commit marker ─▶ visible
+                                                                              └─ abort marker ──▶ dropped
 
 If a partition has several commits, the last one in the log wins.
 

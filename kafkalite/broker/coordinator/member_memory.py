@@ -1,8 +1,7 @@
 """Charge the memory of each group member to the client that sent its metadata.
 
-Metadata and subscriptions stay in memory until the member leaves, so a join does not wait for free memory. If there is
-not enough, the join is refused with GROUP_MAX_SIZE_REACHED. Members that are loaded from the log are charged to no
-client.
+If there is not enough memory, a join or a larger subscription is refused with GROUP_MAX_SIZE_REACHED. It does not wait,
+because members keep their memory until they leave. Members that are loaded from the log are charged to no client.
 
 Thread rule: guarded by the lock of the members' group.
 """

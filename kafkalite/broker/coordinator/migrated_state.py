@@ -2,7 +2,7 @@
 
 In the cluster, the topics have other topic ids:
 
-- A committed offset is written again without its topic id. With the old id it would count as one of a deleted topic.
+- A committed offset is written again without its topic id. With the old id, it would belong to a deleted topic.
 - The members of consumer groups (KIP-848) are removed, as if they had timed out, because assignments contain topic ids.
   They rejoin. The groups keep their epochs and offsets.
 - Classic groups refer to topics by name only. They do not change.

@@ -3,14 +3,14 @@
     1  a commit is checked, then allowed or refused under the group's lock
     2  its offsets are written to `__consumer_offsets`
     3  when the records are durable, the offsets become visible
-    4  offsets in a transaction instead become visible when the transaction's marker is durable
+    4  offsets in a transaction instead become visible when the transaction's commit marker is durable
 
 Each group keeps its offsets (`group_offsets.GroupOffsets`).
 
 Source: OffsetMetadataManager of Kafka 4.1.
 
-Thread rule: any thread may call anything; nothing here waits for a disk. Transactions and watches are guarded by the
-table's lock, a leaf.
+Thread rule: any thread may call anything; nothing here waits for a disk. The table's lock, a leaf, guards
+`_in_transactions` and `_watches`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Track member ids that were issued (MEMBER_ID_REQUIRED, KIP-394) and whose clients have not joined yet.
 
-An id is dropped after a session timeout, or when the connection closes on which it was issued.
+An id is dropped after the client's session timeout, or earlier if the client's connection closes.
 
 Thread rule: guarded by the group's lock; its timers call `forget` without it.
 """

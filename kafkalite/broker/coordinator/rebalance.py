@@ -2,8 +2,8 @@
 
     start ─▶ PreparingRebalance ──all joined, or the timeout──▶ next generation: CompletingRebalance ─▶ `syncs`
 
-In a group that was empty, the wait ends after group.initial.rebalance.delay.ms, and later if members still join
-(KIP-134).
+A group that was empty waits for group.initial.rebalance.delay.ms. If members join meanwhile, it waits again, in total
+at most for the rebalance timeout (KIP-134).
 
 Thread rule: methods ending in `_locked` need the group's lock; the timers and callbacks of writes take it.
 """

@@ -1,17 +1,18 @@
 """Load the partitions of a coordinator's topic that this broker leads in a cluster, and unload the others.
 
-    take(partition, epoch) ─▶ LOADING ─▶ read on the loading thread ─▶ safe ─▶ installed ─▶ begun ─▶ ACTIVE
-    take(partition, None)  ─▶ unloaded at once, in any state
+    take(partition, epoch) ─▶ read ─▶ wait until all records are safe ─▶ install the state ─▶ start timeouts ─▶ serve
+    take(partition, None)  ─▶ unload at once
 
-Records are *safe* when they are on every in-sync replica.
+Records are *safe* when they are on every in-sync replica. While a partition is loaded, requests get
+COORDINATOR_LOAD_IN_PROGRESS.
 
 State is installed and written only in the leader epoch in which it was read (`ShardEpoch`). So a request that began
 before an election cannot overwrite newer state.
 
 Source: CoordinatorRuntime of Kafka 4.1, which does not wait until the records are safe.
 
-Thread rule: `take` belongs to the metadata thread; any thread may call everything else. The lock is taken before the
-coordinator's own lock.
+Thread rule: `take` belongs to the metadata thread; any thread may call everything else. Partitions are loaded on a
+separate thread. The lock is taken before the coordinator's own lock.
 """
 
 from __future__ import annotations

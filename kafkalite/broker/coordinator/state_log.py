@@ -1,8 +1,10 @@
 """Read and write a coordinator's durable state in its topic: `__consumer_offsets` or `__transaction_state`.
 
     write(owner, records, callback) ─▶ writer of the owner's partition ─▶ safe ─▶ callback, in the order of the writes
-    entries(log) ─▶ at start: every record and transaction marker of a partition, in order, after all are durable
-    when_read(number) ─▶ in a cluster: calls back when the records that were read are on all in-sync replicas
+    entries(log) ─▶ syncs a partition's log, and yields its records and transaction markers, in order
+    when_read(partition, epoch, callback) ─▶ in a cluster: callback when the records that were read are safe
+
+Records are *safe* when all in-sync replicas have them (`log_writer`).
 
 All records of one *owner* (a group or a transactional id) are in one partition. The first write creates the topic.
 

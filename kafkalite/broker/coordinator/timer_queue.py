@@ -5,8 +5,8 @@
 After a pause of the broker, timers with `awaits_client` get a grace period. Without it, all members of a group would
 lose their sessions at once.
 
-Thread rule: any thread may set and cancel timers. The timer thread calls functions without a lock. A function does
-nothing if its timer is `armed`, because the timer was set again after it fired.
+Thread rule: any thread may set and cancel timers. The timer thread calls functions without a lock. A timer may be
+set again after it fired and before its function runs. So the function has to check whether it is still due.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Match topic names against regular-expression subscriptions in RE2's syntax (KIP-848).
 
 An expression must match the whole name. Kafka's broker uses RE2/J, so Java consumers send the same syntax. Clients
-choose the expressions; matching in RE2 never takes exponential time.
+choose the expressions, so matching must not take exponential time. RE2 guarantees that.
 
-Thread rule: any thread. `lru_cache`, which has its own lock, keeps compiled expressions. A cache entry is replaced as a
-whole, under the GIL.
+Thread rule: any thread. `lru_cache` has its own lock. An entry of `_meanings` is immutable.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """Commit offsets in a transaction: AddOffsetsToTxn and TxnOffsetCommit.
 
     AddOffsetsToTxn    adds the group's partition of `__consumer_offsets` to the transaction
-    TxnOffsetCommit    in TV2 (KIP-890) adds this partition, too; then checks that it was added, and writes the offsets
+    TxnOffsetCommit    checks that the partition was added, and writes the offsets. In TV2 (KIP-890) it adds the
+                       partition first
 
-The check and the write are under the transactional id's lock, so no marker of the transaction can come between them.
+No marker of the transaction can come between the check and the write. If this broker coordinates the transaction, both
+are under the transactional id's lock. Otherwise a `Watch` notes a marker, and the write is refused.
 
 Thread rule: as in `transaction_coordinator`.
 """
