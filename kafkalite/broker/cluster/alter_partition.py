@@ -1,9 +1,9 @@
 """Propose changes of the in-sync replicas (ISR) of led partitions to the controllers, and apply their answers.
 
-    1  election: `lead_locked` makes the `Followers` of a log that this broker leads
-    2  review: of a partition when a follower has caught up; of all partitions every half replica.lag.time.max.ms
-    3  proposal: if the ISR should change, the change is proposed in an AlterPartition request
-    4  answer: the controllers' answer changes the ISR, and then the high watermark may rise
+    1  when this broker is elected, `lead_locked` creates the `Followers` of the log
+    2  a partition is reviewed when a follower has caught up; all are reviewed every half replica.lag.time.max.ms
+    3  if the ISR should change, an AlterPartition request proposes the change
+    4  the controllers' answer changes the ISR; then the high watermark may rise
 
 Source: DefaultAlterPartitionManager and Partition of Kafka 4.1.
 

@@ -1,8 +1,8 @@
 """Write users with their SCRAM credentials into the files of controllers that have not been started yet.
 
 The command `kafka-storage format` writes the file bootstrap.checkpoint: a snapshot with a header, batches of records
-and a footer. This module inserts the users as one batch before the footer. No request accepts the keys of a SCRAM
-credential.
+and a footer. This module inserts the users as one batch before the footer. An AlterUserScramCredentials request
+cannot do this: it needs the salted password, and the credentials contain only keys.
 
 Source: BootstrapDirectory and BatchFileWriter of Kafka 4.1. Blocks; the directory must not be in use.
 """

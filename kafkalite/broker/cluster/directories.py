@@ -13,8 +13,8 @@ A damaged replica is repaired in these steps:
 
 Source: AssignmentsManager of Kafka 4.1, ReplicationControlManager.handleAssignReplicasToDirs.
 
-Thread rule: `replicas_changed` belongs to the metadata thread, and any thread may call `fitness_changed`. The rest
-belongs to the worker's turns.
+Thread rule: the metadata thread calls `replicas_changed` and `use_features`. Any thread may call `fitness_changed` and
+`families`. Everything else runs on the worker thread.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     kafkalite-fetcher-LEADER-N    fetches from the leader (`Follower`) and applies its responses to the logs
 
 Each partition belongs to one thread. A fetcher has its own connection to the leader's inter-broker listener. A log
-rejects a late response if it now leads or follows another leader (LeaderChanged).
+rejects a response if the leader epoch has changed since the request (LeaderChanged).
 
 Source: ReplicaFetcherManager, ReplicaFetcherThread, RemoteLeaderEndPoint of Kafka 4.1.
 """

@@ -5,8 +5,8 @@
     3  answered(response, now) returns the changes of the logs (steps); unanswered(now) notes that there is no response
     4  the caller applies the steps, and reports the result of each by note_place, delay or give_up
 
-One request is for all partitions that are followed from this leader, in an incremental fetch session (KIP-227). It has
-the epoch of the last batch, and the response shows where the logs diverge (KIP-595).
+One request is for all partitions that are followed from this leader, in an incremental fetch session (KIP-227). For
+each partition, the request has the epoch of the log's last batch. The response shows where the logs diverge (KIP-595).
 
 Source: AbstractFetcherThread, ReplicaFetcherThread, FetchSessionHandler of Kafka 4.1. Does no I/O; belongs to one
 thread.

@@ -3,8 +3,8 @@
     value    frame version, api key and record version, an unsigned varint each; then the record at that version
     control  key: int16 version, int16 type; value: the record, which begins with its own version
 
-A record of an unknown type, or with bytes left over, raises MetadataFault: without it, the image would differ from the
-controller's.
+A metadata record of an unknown type raises MetadataFault. If it were skipped, the image would differ from the
+controllers' state. A control record of an unknown type is skipped.
 
 Source: MetadataRecordSerde and ControlRecordUtils of Kafka 4.1; schemas of 4.4. Does no I/O; any thread.
 """
