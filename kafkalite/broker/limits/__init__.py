@@ -11,12 +11,13 @@ The limits apply to *holders*: a holder is one principal at one address, with al
     memory         describes the memory that the broker holds for clients
     budget         adds up the memory that the settings allow
 
-Dispatch decides whether a request is *long*:
+Dispatch treats a request as *long* in each of these cases:
 
-    large body                   a body above `table.INLINE_SIZE`
-    costly items                 an estimated cost above `table.INLINE_US`
-    the holder's `InlineShare`   it is used up; a cheap request that is not pipelined is exempt
+    large body       the body is larger than `table.INLINE_SIZE`
+    costly items     the estimated cost is above `table.INLINE_US`
+    used-up share    the holder has used up its time on network threads (`InlineShare`). Cheap requests are exempt if
+                     the client waits for each response
 
 Long requests run on the thread of `LongRequests`. A Produce or Fetch with many partitions stays on its network worker,
-which serves it in portions, too (`ProduceRun`, `FetchRun`).
+which also serves it in portions (`ProduceRun`, `FetchRun`).
 """

@@ -3,13 +3,14 @@
     1  submit(connection, job)    adds the job to the connection's *strand*: its long requests, in order
     2  strands wait for a turn, in one queue per holder; the holders take turns
     3  the dedicated thread runs the first job of the strand whose turn it is
-    4  a handler that may wait for a disk is called on one thread of the I/O pool; the strand then waits for a new turn
+    4  if its handler may wait for a disk, the handler runs on the I/O pool: one job at a time, and holders take turns
+    5  when the job is done, the strand's next job waits for its turn
 
 While a connection has a strand, its later requests are submitted here, too, even short ones. So the requests of one
 connection take effect in order.
 
-Thread rule: network workers call `submit` and `has_jobs`, or the I/O pool for a connection with jobs there. Any thread
-may call `finish` and `close`. `_lock` is a leaf.
+Thread rule: a connection's network worker calls `submit`. While the connection has jobs on the I/O pool, only the pool
+calls `submit`. Any thread may call `has_jobs`, `finish` and `close`. `_lock` is a leaf.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Loops over a client's items do this by iterating over `checkpointed`:
 On a network thread, `checkpointed` returns the list itself. In a long request, the thread sleeps between two items when
 a portion is over. `Stopped` is raised there if the client has disconnected or the broker stops.
 
-Thread rule: one thread at a time uses a Pace, and only this thread can get it (`run_with`).
+Thread rule: a thread uses only the Pace with which `run_with` was called on this thread.
 """
 
 from __future__ import annotations
