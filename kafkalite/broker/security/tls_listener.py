@@ -1,10 +1,10 @@
 """Manage the TLS of one listener: certificate, trust store and principal mapping.
 
-The certificate and an existing trust store can be reloaded without a restart:
+The certificate and the trust store can be replaced without a restart. A trust store cannot be added, only replaced:
 
     1  AlterConfigs, SIGHUP or a changed file causes a reload
-    2  the settings and files are read, and compared with the current ones
-    3  if they are valid and have changed, new connections use them; if they are invalid, the current ones stay
+    2  the settings and files are read and checked
+    3  if they are valid, new connections use them; otherwise the current ones stay
     4  earlier connections keep their TlsContext until they end
 
 Thread rule: any thread may use `context` and `principal_of`. Methods that read files take the listener's lock, and must
