@@ -528,7 +528,8 @@ cdef class FetchPlan(FetchParts):
     cdef int refusal(self, TopicRef wanted, Topic topic, int32_t index) except -1:
         """Return the error if the client may not read a partition now, else 0.
 
-        A missing topic gives 0 if the client may know that it is missing.
+        A missing topic gives 0 if the client may know that it is missing. Each evaluation of a parked fetch checks
+        again, because the ACLs may have changed since.
         """
         if self.replica_id >= 0:
             if not self.follows:

@@ -227,6 +227,7 @@ cdef class TlsSession:
             ssl_library.X509_free(certificate)
 
     cdef int begin(self) except -1:
+        """Create libssl's object at the first bytes. Until then, the connection uses no memory of libssl."""
         cdef BIO* bio
         self.ssl = ssl_library.SSL_new(self.context.context)
         bio = NULL if self.ssl == NULL else ssl_library.BIO_new(method)
