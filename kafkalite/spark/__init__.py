@@ -12,7 +12,6 @@ The extra `spark` is required: PySpark 4.2 or newer, and Java 17.
     streams.py       counts in windows, joins with tables and between streams
     session.py       a Spark session with the right Python and time zone
 
-PySpark finds the format through the package `pyspark_kafkalite`. These modules import PySpark, each when it is first
-used: format, session, avro, json_values, streams, load.loading, source.batch, source.stream and sink.writers. No other
-module of this package imports it.
+PySpark finds the format through the package `pyspark_kafkalite`. Only these modules import PySpark: format, session,
+avro, json_values, streams, load.loading, source.batch, source.stream and sink.writers.
 """

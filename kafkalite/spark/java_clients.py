@@ -1,8 +1,8 @@
 """List the configuration names of Kafka's Java clients.
 
-Queries for Spark's own connector contain these names, because the connector passes each option `kafka.NAME` to a Java
-client. The names are those of ConsumerConfig, ProducerConfig and AdminClientConfig in Kafka 3.9 to 4.1. TLS settings
-are missing, because `kafkalite.client.security` checks them.
+Spark's own connector passes each option `kafka.NAME` to a Java client. The list distinguishes such options from unknown
+ones. The names are those of ConsumerConfig, ProducerConfig and AdminClientConfig in Kafka 3.9 to 4.1. TLS settings are
+missing, because `kafkalite.client.security` checks them.
 
 Thread rule: constants.
 """

@@ -2,7 +2,7 @@
 
 By default, PySpark's workers run the first `python3` on PATH, which may lack pyarrow or kafkalite.
 
-Thread rule: call it from the thread that owns the program's environment variables.
+Thread rule: `session` sets environment variables, so no other thread may change them at the same time.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     join_store        rows with the columns of a table, which is read once
     with_store        the same for each batch of a stream; the table is read again when it is older than `refresh_s`
     join_streams      rows of two streams whose times are close to each other
-    start             a query; it is started again if Spark did not wait long enough for its Python worker
+    start             starts a query, and retries if Spark's wait for the Python worker times out
 
 Spark handles state, watermarks and restarts. Durations are as Spark writes them, "10 seconds" or "5 minutes". `late`
 (how late rows may arrive) and `after` (how far apart joined rows may be) are required, because they bound Spark's

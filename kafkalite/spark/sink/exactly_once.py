@@ -1,14 +1,15 @@
 """Write batches of a streaming query to topics exactly once: tasks prepare transactions, and the driver commits them.
 
-    task      1. initializes its transactional id, which belongs to the query and the task number; this ends the open
-                 transactions of all earlier attempts and drivers
+    task      1. initializes its transactional id; this aborts the open transaction of an earlier attempt
               2. reads the marker of its last batch
-              3. writes the rows and leaves the transaction open; if they were already written, only compares them
+              3. writes the rows and leaves the transaction open
     driver    all tasks are done: for each task, writes its marker and commits; then Spark stores the checkpoint
-              a task has failed: aborts all transactions
+              a task has failed: aborts all transactions of the batch
 
-A task's rows and its marker (kafkalite.spark.sink.markers) are in one transaction. So if a task has committed, its
-repetition finds the marker and writes nothing.
+A task's rows and its marker (kafkalite.spark.sink.markers) are in one transaction. If Spark repeats a task after its
+commit, the task finds the marker. It then writes nothing, but checks that its rows are the same.
+
+A transactional id consists of the query's id and the task's number.
 
 A read_committed consumer sees each task's rows completely or not at all.
 

@@ -7,13 +7,14 @@
     batch      number of the batch that the task wrote last
     tasks      number of tasks in the batch
     rows       number of rows that this task wrote
-    checksum   of the keys and values of these rows, in any order; detects a repeated batch with other rows
-    producer   producer id, epoch, whether transaction protocol version 2 is used; null for a batch without rows
+    checksum   of the keys and values of these rows; detects a repeated batch with other rows
+    producer   producer id, epoch, whether transaction protocol version 2 is used; null for a batch without rows.
+               A later task uses it to abort the transaction if the driver died before the commit
 
 Exactly-once writes (kafkalite.spark.sink.exactly_once) depend on these markers. A task's rows and its marker are
 written in one transaction.
 
-Markers are not stored as the offsets of a group, because these expire. Readers ignore unknown fields.
+A consumer group's committed offsets could not store this, because they expire. Readers ignore unknown fields.
 
 Thread rule: one thread at a time, that of the Client. Each thread keeps the markers that it has read.
 """

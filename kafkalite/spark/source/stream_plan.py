@@ -7,11 +7,12 @@
 A position contains the offsets up to which a query has read: {"topic": {"0": 17}}, as in Spark's own connector. It may
 also have entries that Spark's connector lacks:
 
-    "@ids"      {"topic": "id"}                                          detects a topic that was recreated
-    "@epochs"   {"topic": {"0": [leader epoch, first offset, CRC]}}      of the batch before the offset: detects a log
-                                                                         that was restored or truncated
-    "@from"     {"topic": {"0": 10}}                                     with failOnDataLoss=false, for a log that was
-                                                                         restored or truncated: the start of this batch
+    "@ids"      {"topic": "id"}
+    "@epochs"   {"topic": {"0": [leader epoch, first offset, CRC]}}      describes the batch before the offset
+    "@from"     {"topic": {"0": 10}}                                     start of the batch that ends at this position
+
+"@ids" detects a topic that was recreated. "@epochs" detects a log that was restored or truncated. With
+failOnDataLoss=false, the next batch reads such a log again, from the offset in "@from".
 
 The checkpoint alone decides what is read. A group's committed offsets only serve tools that watch its lag.
 
