@@ -1,13 +1,12 @@
 """Keep one schema for all files of a topic, as the columns of its records change.
 
     a new column                    is added; it is null in older rows
-    a column with another type      gets the wider type, as in Avro: int ─▶ long, int and long ─▶ double,
-                                    float ─▶ double, string ─▶ bytes, decimals to more digits
-    a column with the name of an    renames the old column, whose name becomes an alias
-    old column among its aliases
+    a column with another type      gets the wider type: int ─▶ long; int, long or float ─▶ double;
+                                    string ─▶ bytes; decimals to more digits
+    a renamed column                gets its new name, and keeps the old name as an alias
 
-A table is the loaded data of one topic. Columns are matched by name, in any order. The same rules apply to fields
-inside structs, lists and maps.
+A table is the loaded data of one topic. Columns are matched by name or alias, in any order. The same rules apply to
+fields inside structs, lists and maps.
 
 Only `of_arrow`, `arrow_type` and `fitted` need pyarrow.
 

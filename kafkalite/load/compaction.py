@@ -1,6 +1,8 @@
-"""Merge the small files of each topic and hour into larger ones, without Spark.
+"""Merge the small files of each folder (by default, a topic and hour) into larger ones, without Spark.
 
-    small files of an hour, in order ─▶ up to `file_size` bytes of them ─▶ one file ─▶ a change: adds it, removes them
+    small files of a folder ─▶ groups of at most `file_size` bytes ─▶ one file per group ─▶ a commit per group
+
+A commit adds the new file and removes the old ones.
 
 If the columns of a topic have changed, its large files are also rewritten, with the current columns. Then any reader of
 the directory finds one schema.

@@ -1,7 +1,7 @@
 """Find decoded values whose types do not fit into the columns of a topic's files.
 
-A column with such a value becomes null for this record, and the reason is in avro_error or json_error. The record is
-then handled like one whose value cannot be decoded.
+Such a value becomes null, and avro_error or json_error contains the reason. The record is then handled like one that
+cannot be decoded.
 
 Thread rule: functions; any thread.
 """

@@ -1,13 +1,13 @@
 """Write the undecodable records of a load to a dead-letter topic, exactly once.
 
     1. task      stores its undecodable rows in a file in staging
-    2. driver    stores the end offsets of the dead-letter topic in staging, too
+    2. driver    stores the end offsets of the dead-letter topic in a file in staging, too
     3. commit    moves these files to the folder _letters/ID, and publishes them together with the load's data files
     4. send      sends all letters (dead letters) of this folder in one transaction
     5. remove    removes the files of the folder
 
-Read-committed consumers see each letter once. If a load ends before step 5, the next load finds the files, and sends
-the letters unless they were sent.
+Read-committed consumers see each letter once. If a load ends before step 5, the next load finds the files. It searches
+the dead-letter topic from the stored end offsets. If the letters are not there, it sends them.
 
 Thread rule: one thread at a time, the thread of the Client, with the lock of the directory.
 """

@@ -4,8 +4,8 @@
     round         the engine writes the records of the round to files in the staging folder
     commit        publishes files, positions and dead letters together; then the next round begins
 
-An engine is a function that writes the records of one round into files, and returns the rows of
-`kafkalite.load.parquet.write`. There is a Spark engine and a native engine. An engine publishes nothing.
+An engine is a function that writes the records of one round into files, and returns a description of each file. It
+publishes nothing. There is a Spark engine and a native engine.
 
 Thread rule: one thread at a time, the thread of the plan's Client.
 """

@@ -4,8 +4,10 @@
     webhdfs.WebHdfs         a directory of HDFS
     places.storage_of       selects one of them for a path
 
-An atomic rename publishes changes; object stores have none. Names are relative to the target directory, with "/"
-between folders. `place` returns the full path or URL of a file; all methods also accept it as a name.
+Changes are published by an atomic rename. Object stores do not have it, so they are not supported.
+
+A name is a path relative to the target directory, with "/" between folders. Methods also accept the full path or URL
+that `place` returns.
 
 Thread rule: an object belongs to one thread at a time. It can be pickled.
 """
