@@ -3,7 +3,8 @@
 Times that are stored or sent, such as record timestamps, come from the wall clock. Durations and timeouts use the
 monotonic clock, so a jump of the wall clock does not expire sessions or timers.
 
-Retention uses `ExpiryTime`, which ignores a jump of the wall clock at first.
+Retention uses `ExpiryTime`. It follows a forward jump of the wall clock only after a delay, so that a wrong clock does
+not delete data at once.
 """
 
 from __future__ import annotations

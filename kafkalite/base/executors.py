@@ -1,6 +1,6 @@
 """Run work concurrently: on threads in a broker, or under one scheduler with a seed in a simulation.
 
-    worker(name, turn)      calls `turn` repeatedly: on request, and when the time that it returned has passed
+    worker(name, turn)      calls `turn` on request, and again after the delay that `turn` returns, if any
     job(name, work)         runs `work` once
     each(name, ...)         runs a function for many items concurrently and waits for all results
     event()                 a flag that threads can wait for, like threading.Event

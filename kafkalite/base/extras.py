@@ -1,7 +1,7 @@
 """Build the pip command that installs one of kafkalite's optional extras, such as spark, into this installation.
 
-kafkalite has no releases on a package index, so a package with that name there would belong to someone else. While
-`RELEASE_INDEX` is None, the command therefore installs no kafkalite from an index.
+While `RELEASE_INDEX` is None, kafkalite has no releases on a package index. A package named kafkalite on an index would
+then belong to someone else. So the command does not install it from there.
 """
 
 from __future__ import annotations

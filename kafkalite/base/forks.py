@@ -1,12 +1,12 @@
 """Make a forked child process give up the brokers and clients of its parent.
 
-    fork ─▶ in the child: leave() of every registered part ─▶ abandon(): its descriptors become /dev/null
+    fork ─▶ the child calls leave() of each registered part ─▶ abandon(): the part's descriptors become /dev/null
 
-The child has the parent's objects, but only one thread. Its descriptors refer to the same sockets, locks and files as
-the parent's, so the child must not shut them down.
+A part is a broker, a client, or an object that belongs to one. The child has the parent's objects, but only one thread.
+Its descriptors refer to the same sockets, locks and files as the parent's, so the child must not shut them down.
 
-Python does not notice a fork by C code. So a part also compares process ids (`Origin`) before it stops, flushes or
-sends.
+If C code forks, Python does not call `leave`. So a part also checks the process id (`Origin`) before it stops, flushes
+or sends.
 """
 
 from __future__ import annotations

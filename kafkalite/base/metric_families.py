@@ -1,14 +1,14 @@
 """Define the interface through which parts of a broker provide metrics.
 
-A part provides a `Source`: a function that yields `Family` objects with the current values. The listeners in the
-setting `metrics.listeners` call all sources at each scrape, on a thread of the HTTP server.
+A part provides a `Source`: a function that yields `Family` objects with the current values. At each scrape, a thread of
+the HTTP server (setting `metrics.listeners`) calls all sources.
 
     def families(self) -> Iterator[Family]:
         yield Family("kafkalite_queue_jobs", "gauge", "Jobs that …", [(labels(queue=name), 12), …])
 
     services.metric_sources.append(queues.families)
 
-Rules for sources: never wait for a disk. Acquire a lock only if no other lock is acquired under it. Names follow
+Rules for sources: never wait for a disk. Acquire only leaf locks, under which no other lock is acquired. Names follow
 Prometheus's conventions, but a counter's name does not end with `_total`.
 """
 

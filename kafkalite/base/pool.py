@@ -1,7 +1,7 @@
 """Run jobs that may wait for a disk on a few threads (the I/O pool), so that network workers never wait.
 
-Jobs with the same key run one after another, in order of submission. All other jobs run concurrently. The callers limit
-the queue. An exception in a job is logged and ends only that job.
+Jobs with the same key run one after another, in order of submission. All other jobs run concurrently. The queue has no
+maximum size, so callers must limit their jobs. An exception in a job is logged and ends only that job.
 
 Thread rule: submit from any thread. A job completes its request through an Answer, which wakes the network worker of
 the connection.
