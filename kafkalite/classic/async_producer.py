@@ -2,10 +2,11 @@
 
     send ─▶ queue (queue.size) ─▶ send thread: batch.size events, or queue.time ms after the last batch ─▶ event handler
 
-    queue.enqueueTimeout.ms    if the queue is full, `send`
-    0                          raises QueueFull at once
-    positive                   waits for room for this time, then raises QueueFull
-    negative                   waits for room without limit
+If the queue is full, queue.enqueueTimeout.ms decides what `send` does:
+
+    0           raise QueueFull at once
+    positive    wait for this time until there is room, then raise QueueFull
+    negative    wait until there is room
 
 The events of a batch that cannot be sent are lost. The loss is logged and counted in `failed_count`.
 

@@ -1,7 +1,7 @@
 """Send requests to a broker's 0.7 port, and receive responses, through one blocking socket.
 
-The protocol has no correlation ids, so a channel is closed if a request fails halfway. A timeout of a connected socket
-expires if not a single byte is sent or received within it.
+The protocol has no correlation ids, so a channel is closed if a request fails halfway. The socket timeout limits the
+wait for the next bytes, not the time of a whole request.
 
 Thread rule: one thread at a time, so threads that share a channel need a lock. Only `interrupt` may be called from
 another thread.

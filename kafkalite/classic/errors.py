@@ -1,6 +1,6 @@
 """Define the errors of the 0.7 API: one class for each error code of the protocol and each exception of the clients.
 
-The error codes of 0.7 are the first codes of today's Kafka, which gives some of them other names.
+Today's Kafka still uses the error codes of 0.7, but has renamed some of them.
 """
 
 from __future__ import annotations

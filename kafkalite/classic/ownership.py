@@ -1,9 +1,9 @@
-"""Claim a consumer's partitions of its group in one attempt: read, decide, claim.
+"""Compute which partitions a consumer owns in its group, and claim them in ZooKeeper.
 
-    read subscriptions, partitions, brokers ─▶ assign (pure) ─▶ owner nodes ─▶ offsets ─▶ ConsumerShare
+    read subscriptions, partitions, brokers ─▶ assign (pure) ─▶ create owner nodes ─▶ find offsets ─▶ ConsumerShare
 
-Each member does this by itself. If two members compute contradictory results for a while, the owner nodes in ZooKeeper
-decide.
+Each member does this by itself. If two members claim the same partition, only one can create its owner node. The other
+member's claim fails.
 
 Thread rule: one thread at a time, the connector's.
 

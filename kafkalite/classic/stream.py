@@ -2,13 +2,13 @@
 
     1  a fetcher adds chunks to the ChunkQueue, which has at most queuedchunks.max chunks
     2  the KafkaStream takes a chunk, and hands its messages to the application one by one
-    3  with each message that is handed out, ConsumedPosition.consumed moves
+    3  ConsumedPosition.consumed is the offset after the last message that was handed out
 
 A chunk is the result of one fetch of one partition. A rebalance clears the queue. A shutdown of the connector ends the
 stream.
 
-Thread rule: one thread iterates a stream; any other may clear or end it. The committer reads positions while the
-iterator moves them: each position is one reference or integer, replaced as a whole.
+Thread rule: one thread iterates a stream; any other may clear or end it. The committer may read positions at the same
+time without a lock, because each change of a position replaces one reference or integer.
 """
 
 from __future__ import annotations
