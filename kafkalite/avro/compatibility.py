@@ -3,9 +3,9 @@
     problems(reader, writer) ─▶ [], or the reasons, each with its kind and its path in the reader's schema
     check(level, new, old)   ─▶ [], or a registry's messages for a compatibility level
 
-The rules are those of schema resolution in the Avro specification, with the matching of names of Java's
-`SchemaCompatibility`. Registry clients display problems, so their kinds, paths ("/fields/2/type") and texts are also
-Java's.
+The rules are those of schema resolution in the Avro specification. Named types match as in `SchemaCompatibility` of
+Avro's Java library. Problems also have that library's kinds, paths ("/fields/2/type") and texts, because registry
+clients display them.
 
 Pure: no I/O, no state.
 """

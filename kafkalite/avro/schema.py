@@ -1,8 +1,8 @@
 """Parse Avro schemas from JSON, and render them as text, by version 1.11 of the Avro specification.
 
 A registry identifies a schema by its text, so the same schema must always have the same text. The text is that of
-Java's Avro library, because another registry may write the same topic of schemas. As in Java, the defaults of fields
-are not checked.
+Java's Avro library, because Confluent's registry may use the same topic. As in Java, the defaults of fields are not
+checked.
 
 Thread rule: immutable after parsing; may be shared between threads.
 """
