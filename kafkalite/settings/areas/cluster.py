@@ -1,10 +1,11 @@
 """Define and check the broker's settings for a cluster with Apache Kafka controllers.
 
-    process.roles                    voters                    the process is
-    empty, or broker,controller      at most itself            a standalone broker
-    broker                           Apache Kafka controllers  a broker in their cluster
+    process.roles          the process is
+    empty                  a standalone broker
+    broker,controller      a standalone broker, the only voter of its quorum
+    broker                 a broker in a cluster with Apache Kafka controllers
 
-kafkalite cannot be a controller of other brokers, so settings that require this are rejected.
+kafkalite cannot be a controller of other brokers. So the role controller alone, or with other voters, is rejected.
 """
 
 from __future__ import annotations

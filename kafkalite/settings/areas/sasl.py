@@ -3,7 +3,7 @@
     connections.max.reauth.ms=…                                             every listener with SASL
     listener.name.outside.connections.max.reauth.ms=…                       the listener OUTSIDE
     listener.name.outside.scram-sha-256.connections.max.reauth.ms=…         one mechanism of OUTSIDE
-    listener.name.outside.plain.sasl.jaas.config=…                          only this form is possible for the key
+    listener.name.outside.plain.sasl.jaas.config=…                          the only form of sasl.jaas.config
 
 The names are Kafka's. The most specific value takes precedence.
 
