@@ -8,7 +8,7 @@ A row of a table describes one field: (name, type, versions[, nullable[, tag[, "
     nullable  the versions in which null is allowed; "" for none
     tag       such as "0:12+": the tag number, and the versions in which the field is in the tag buffer (KIP-482);
               "" for none
-    must fit  encoding fails if the field does not have its default in a version that lacks the field
+    must fit  a request in a version without this field cannot be encoded, unless the field has its default
 
 "3+" has no upper limit, so the table stays valid when the message gets a new version.
 """

@@ -7,9 +7,11 @@
     4 zstd     one frame without content size                   any frames, with or without content size
 
     library     used for
-    zstandard   single zstd frames of ordinary size and level; each thread keeps its contexts between calls
+    zstandard   zstd: compression up to level ZSTD_LEVEL, decompression of most frames up to RETAINED_SIZE
     zlib        compression with gzip
-    cramjam     everything else; it creates a zstd context for each call
+    cramjam     everything else
+
+zstandard is faster for small batches, because each thread keeps its zstd contexts between calls.
 
 Compressed data may expand to more than the memory (a decompression bomb). So the output buffer has a fixed size, and
 larger output raises DecompressedTooLarge. Invalid input raises CompressionError.
