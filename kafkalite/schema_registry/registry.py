@@ -3,13 +3,13 @@
     register ─▶ mode? ─▶ parse ─▶ exists already? ─▶ compatible? ─▶ its id, or a new one ─▶ [records]
     delete   ─▶ mode? ─▶ referenced? ─▶ soft: marked · permanent: tombstones ─▶ [records]
 
-An operation that writes is a decision: a function from the state to records and a result. The store repeats the
-decision if another registry has written in the meantime.
+An operation that writes is a decision: a function from the state to records and a result. A `Store` keeps the state and
+writes the records. It calls the function again if another registry has written in the meantime.
 
 Results, errors and codes are those of Confluent's registry. Only Avro schemas can be registered. Contexts (subjects
 such as ":.name:subject") are not supported.
 
-Thread rule: any thread; the store guards the state.
+Thread rule: any thread; the Store guards the state.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
 Only `apply` changes the state, by the topic's records in order. So registries that have read up to the same offset have
 the same state. An id belongs to one schema permanently.
 
-Thread rule: the store's lock guards the state.
+Thread rule: the lock of the TopicStore (`kafkalite.schema_registry.topic`) guards the state.
 """
 
 from __future__ import annotations
