@@ -1,12 +1,13 @@
 """Protect a WSGI application: check Host, Origin and authentication of each request, and add security headers.
 
-    known Host, or sign-in? ─▶ cross-site change? ─▶ signed in, if required? ─▶ the application ─▶ security headers
+    1. Host       without sign-in, a host name must be known (else 421)
+    2. Origin     a change must not be requested by a page of another site (else 403)
+    3. Sign-in    if required, the request must be authenticated (else 401)
+    4.            the application handles the request
 
-Host: an attacker's web page can point its DNS name at this server, and send requests to it (DNS rebinding). Sign-in
-prevents this; without sign-in, the host name must be known.
-
-Origin: a browser reports which site sent a request. A request that changes something must not come from another site's
-page.
+Every response gets the security headers. The check of Host protects from DNS rebinding: an attacker's web page could
+point its DNS name at this server, and send requests to it. For the check of Origin, a browser reports which site sent a
+request.
 
 Thread rule: any thread.
 """
