@@ -3,8 +3,10 @@
 A list is a regular expression that must match the whole name of a topic. A comma means `|`, spaces are ignored, and
 quotes around the list are removed.
 
-Kafka 0.7 uses Java's regular expressions. This module uses RE2, or Python's for lookaround and backreferences. Source:
-`kafkalite.classic`, fact 4 (0.7.1's TopicFilter).
+Kafka 0.7 uses Java's regular expressions. This module uses RE2. If RE2 rejects an expression, such as one with
+lookaround, it uses Python's `re`.
+
+Source: `kafkalite.classic`, fact 4 (0.7.1's TopicFilter).
 """
 
 from __future__ import annotations
