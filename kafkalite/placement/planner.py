@@ -3,7 +3,8 @@
 A plan contains the partitions whose replicas change, with all new replicas, the preferred leader first.
 
     rules, in order of priority
-    1. Only eligible brokers have replicas, each at most one of a partition. The replication factor is the wanted one.
+    1. Each partition has the wanted number of replicas, and only on eligible brokers. A broker that is out of service
+       but expected back keeps its replicas.
     2. No more replicas are copied than rule 1 requires.
     3. A partition is in as many racks as rule 2 permits.
     4. Replicas go to the brokers with the fewest replicas.
