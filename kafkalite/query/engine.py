@@ -5,7 +5,7 @@
 A table name is first looked up as a topic: `from web.clicks` and `from "web.clicks"` are the topic web.clicks. If there
 is no such topic, DuckDB resolves the name: as a name in WITH, a file (`from 'rooms.csv'`), or a table function.
 
-DuckDB runs in this process. It loads no extensions from the network and cannot read the program's variables.
+DuckDB runs in this process. It loads no extensions from the network. A table name cannot refer to a Python variable.
 
 Thread rule: one thread at a time.
 """
