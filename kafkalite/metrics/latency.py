@@ -1,8 +1,8 @@
 """Compute latency quantiles of the last few minutes from histograms whose counts only increase.
 
-A scrape stores a snapshot of the histograms, at most every LOOK_EVERY_S seconds. A quantile covers the requests since
-an earlier snapshot, whose counts are subtracted. Kafka's histograms are similar: they forget values after about five
-minutes.
+A scrape stores a snapshot of the histograms, at most every LOOK_EVERY_S seconds. The difference between the current
+counts and an old snapshot gives the recent requests. Kafka's histograms are similar: they forget values after about
+five minutes.
 """
 
 from __future__ import annotations
