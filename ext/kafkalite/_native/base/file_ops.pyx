@@ -1,7 +1,8 @@
 """Make every system call by which the log changes the disk. Tests can make a call fail, or replace the disk.
 
     fault plan (`arm`)              lets some calls succeed and makes the next one fail with an errno
-    replacement disk (`use_disk`)   handles the calls that take a path, and is notified before each call by descriptor
+    replacement disk (`use_disk`)   handles each call that takes a path; is notified before each call that takes a
+                                    descriptor, and may refuse it
 
 A plan or a replacement applies to the whole process and is only for tests. This module does not read files, because
 logs are read through maps.

@@ -2,10 +2,9 @@
 
 With glibc's defaults, memory use grows in two ways:
 
-- Its threads may get eight arenas per processor. An arena keeps the peak memory of its threads, which other arenas
-  cannot use.
-- After a large block was freed, later blocks of that size are allocated inside arenas. A small block after such a block
-  keeps it from being returned to the system.
+- A process may get eight arenas per processor. Threads of one arena cannot use memory that was freed in another.
+- A large block has its own mapping at first. Once such a block is freed, later blocks of that size are allocated in
+  arenas. If a small block follows such a block in an arena, glibc keeps the large block's memory after it is freed.
 
 Other C libraries, such as musl, need no settings and return large blocks at once.
 """

@@ -1,6 +1,6 @@
-"""Survive a memory-mapped file that another process truncates, or of which the disk cannot read a page.
+"""Survive reads of a memory-mapped file that another process has truncated, or that the disk cannot read.
 
-Reading such a page normally ends the process by SIGBUS. Here the reader gets zeros instead, and a flag is set. The
+Reading a missing page normally ends the process by SIGBUS. Here the reader gets zeros instead, and a flag is set. The
 reader must check the flag before it uses the bytes. ext/c/mapped_faults.h describes the protocol.
 
 The first map installs the signal handler, so a program that maps no file keeps its own handler.
