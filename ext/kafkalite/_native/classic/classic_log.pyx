@@ -1,13 +1,13 @@
 """Append message sets to a log in Kafka 0.7's format, and read ranges of its bytes.
 
     offset      the byte position in the endless stream of the partition: segment base + position
-    append      whole sets. A set with a too large message is dropped, an invalid one refused; a partial message at the
-                end is cut off
+    append      all messages of a set or none. MESSAGE_TOO_LARGE or CORRUPT_MESSAGE refuses the set; a partial message
+                at the end is cut off
     visible     only flushed bytes: the high watermark is the flushed offset, and moves with a flush
     read        any range of visible bytes inside one segment, also from the middle of a message; 0.7's consumers check
                 checksums
 
-Segments, rolling, flushing, recovery and retention are those of LogCore and its owner, as for record batches.
+LogCore and its owner do the rest as for record batches: segments, rolling, flushing, recovery and retention.
 
 Thread rule: the rules of LogCore apply.
 """
