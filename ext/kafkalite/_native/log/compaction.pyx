@@ -1,7 +1,7 @@
 """Compact batches in two passes: index the keys, then write the records that are kept.
 
     index_batches    dirty batches ─▶ KeyMap: the newest offset of each key
-    BatchFilter      every batch   ─▶ the unchanged batch │ with fewer records │ without records │ nothing
+    BatchFilter      every batch   ─▶ the same batch │ a batch with fewer records │ a header without records │ no batch
 
 A record is kept if it has a key, and the map has no newer record of this key. A tombstone (null value) is removed after
 its delete horizon (KIP-534).

@@ -1,11 +1,13 @@
-"""Handle followers' fetches of a log that this broker leads, and call back when its watermarks reach an offset.
+"""Handle followers' fetches of a log that this broker leads, and end the waits for the log's watermarks.
 
 A follower's fetch (`note_fetch`) has these effects:
 
     1  Followers notes the follower's position
     2  if the follower may become in sync, Followers.on_joinable is called, in Python
-    3  if the high watermark rises, the callbacks of wait_replicated that it has reached are called
-    4  if the low watermark rises, the callbacks of wait_low that it has reached are called
+    3  if the high watermark rises, the waits of wait_replicated up to this offset end
+    4  if the low watermark rises, the waits of wait_low up to this offset end
+
+A wait ends with a call of its callback.
 
 Thread rule: any thread, with the GIL and without the log's lock.
 """

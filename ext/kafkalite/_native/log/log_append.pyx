@@ -2,8 +2,8 @@
 
     header and checksum ─▶ records ─▶ codec ─▶ lock ─▶ producer ─▶ segment ─▶ offsets, write, index ─▶ publish ─▶ notify
 
-The checks are in Kafka's order: first LogValidator's, then those of UnifiedLog.append. Steps that may block are done by
-the log's owner (see log_core). If the caller must not block, such an append is deferred instead.
+The checks are in Kafka's order: first LogValidator's, then those of UnifiedLog.append. The log's owner does the
+steps that may block (see log_core). A caller that must not block gets APPEND_DEFER instead.
 
 Thread rule: any thread, with the GIL. Functions whose names end in _locked need the log's lock.
 """

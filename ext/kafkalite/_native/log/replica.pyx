@@ -1,7 +1,7 @@
 """Append the leader's batches to a follower's log, and truncate it where the two logs diverge.
 
-    append     the leader's batches ▸ all of them checked, without the GIL ▸ written in runs
-    cut        a new list of segments, the log end and everything derived from it, published in one step
+    append     checks all batches of a fetch without the GIL, then writes many of them per system call
+    cut        publishes in one step: the new list of segments, the log end, and all that derives from the log end
 
 Batches are stored unchanged, with the leader's offsets and epochs. The leader's checks (sequences, timestamps, keys,
 sizes) are not repeated. A file is never shortened while a reader pins it.

@@ -1,7 +1,9 @@
 """Read and write one file of a log. Readers pin it while they use its descriptor and map.
 
-    0                                                       size   written    allocated
-    |--- whole batches, readable ---------------------------|- zeros -|- blocks ---|- address space of the map ---|
+    0                                 size        written           reserved            end of the map
+    |--- whole batches, readable -----|-- zeros --|-- free blocks --|-- address space ---|
+
+The file ends at `written`. Later batches replace the zeros (write_zeros), then fill the reserved blocks.
 
 Bytes up to `size` never change while the file exists. While a pin is held, they are neither unmapped nor truncated.
 Writes begin at `size`. Reads use a read-only map that is larger than the file, and end at `size`.

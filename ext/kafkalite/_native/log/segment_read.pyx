@@ -2,8 +2,8 @@
 
     offset ─▶ index: a granule ─▶ headers: the batch that contains it ─▶ last batch boundary below the limits
 
-A granule is the bytes between two index entries. Unverified bytes are not read: the result is READ_DEFER. Quarantined
-batches are skipped; if they contain the requested offset, the read is refused.
+A granule is the bytes between two index entries. The CRC of bytes from an earlier process is checked once; before this
+check, the result is READ_DEFER. Quarantined batches are skipped. A read from an offset inside them is refused.
 
 Thread rule: the rule of Segment applies. The caller holds a pin, and checks the segment for faults after reading the
 map.
