@@ -5,8 +5,8 @@ An AccessView is the cache for one principal and host on one worker. It has an a
     bits 63-24  the topic's number      bits 23-4  the second in which a denial was decided
     bit 3  write denied    bit 2  read denied    bit 1  write allowed    bit 0  read allowed
 
-A permission is valid until the ACLs change, which raises the epoch. A denial is valid only during its second. So the
-authorizer, in Python, logs a client that keeps retrying.
+A permission is valid until the ACLs change, which raises the epoch. A denial is valid only during its second. In
+another second the authorizer, in Python, decides again. So it can log and count repeated denials.
 
 Thread rule: a view belongs to its worker. Any thread raises the epoch, with the GIL.
 """

@@ -1,9 +1,10 @@
 """Limit the records of one partition in the response to a fetch of several partitions.
 
 Without this limit, a client that works on partitions in parallel may get hundreds of records of one partition in a row.
-Then only one of its threads is busy. With it, the client gets the partitions in turns.
+Then only one of its threads is busy. With the limit, a response has at most one share of each partition.
 
-Turns cost more responses. So only nearby clients, partitions with few records left and batches of few records get them.
+Shares cost more responses. So a partition is sent in shares only if few records of it are left, and if its batches have
+few records. The longer a client's round trip, the fewer records may be left.
 """
 
 from libc.stdint cimport int64_t, uint32_t

@@ -11,8 +11,8 @@ new high watermark or log start.
 
 A session belongs to a principal and a listener, but not to a connection.
 
-Thread rule: one lock for all sessions, held at most for a copy, and never while a log is read. No other lock is taken
-under it.
+Thread rule: one lock guards all sessions. A thread holds it at most while it copies a session's partitions, and never
+while it reads a log. The only lock taken under it is MemoryCeiling.lock.
 """
 
 cimport cython

@@ -3,8 +3,9 @@
     [ whole frames, which wait for their turn │ start of an incomplete frame │ room for at least `room_min` bytes ]
       data                                                        data + size               data + capacity
 
-The buffer grows as bytes arrive, and not by what a length field claims. When memory is scarce, an incomplete frame is
-charged with its full size at once, so that it can be completed.
+The buffer grows as bytes arrive, and not by what a length field claims. A frame above SMALL_SIZE is charged with its
+full size as soon as this size is known, so that there is memory to complete it. When memory is scarce, the frame waits
+for the charge.
 
 Thread rule: only the connection's worker.
 """

@@ -1,9 +1,9 @@
-"""Serve Fetch requests with many partitions, or with a large session, a few partitions at a time.
+"""Serve large Fetch requests a few partitions at a time. A request is large if it or its session has many partitions.
 
     1  parse the request, and apply it to its session
     2  examine all partitions
-    3  if there are too few bytes, or if the I/O pool has to load something: park the request until an append, its
-       deadline or the pool wakes it, and continue with step 2
+    3  if there are too few bytes, or if the I/O pool has to load something, park the request. Continue with step 2
+       after an append, at the deadline, or when the pool is done
     4  update the session, and write the response
     5  free the memory
 

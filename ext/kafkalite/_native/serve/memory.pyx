@@ -3,11 +3,12 @@
 The code calls a client a *holder* (kafkalite.broker.limits.holder). How much a holder gets depends on how much of
 broker.memory.max is held for all clients:
 
-    up to 3/4      every holder gets what it needs, except for lasting memory above its share
+    up to 45/64    every holder gets what it needs. Only its lasting memory is limited to its share
     up to 15/16    a holder gets memory until its share is used up
     above 15/16    the same, but only in charges of at most SMALL_SIZE
 
-A holder's share is a multiple of the memory that is still free: PASSING, or LASTING for group metadata and sessions.
+Lasting memory is group metadata and fetch sessions. A holder's share of it is LASTING times the memory that is still
+free. A holder's share of other memory is PASSING times the memory that is still free.
 Source: dynamic thresholds of network switches (Choudhury and Hahne, 1998).
 
 Charges that cannot wait are always accepted. The holder's connections are then not read until it holds less.

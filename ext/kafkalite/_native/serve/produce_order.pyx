@@ -1,9 +1,12 @@
 """Decide which Produce requests with acks=all wait until earlier responses of their connection are sent.
 
-    earlier responses that still wait              a Produce with acks=all of a log with followers
-    none                                           is served
-    only those of writes to the same log           is served: one event ends all these waits
-    any others                                     waits in the socket until none is left
+A request that writes to a log with followers is served at once in two cases:
+
+- No earlier response waits.
+- The request writes to one log, and all earlier responses that wait are for writes to this log. Then a change of
+  leadership ends all these waits together.
+
+Otherwise the request waits in the socket until no earlier response waits.
 
 If leadership changes before the replicas have a batch, its producer must get the error at once, and not after another
 response.

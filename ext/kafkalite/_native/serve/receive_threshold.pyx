@@ -3,8 +3,8 @@
 With SO_RCVLOWAT, the socket becomes readable only when most of the missing bytes have arrived. Without it, each TLS
 record of the request would wake the worker.
 
-The mark alone could block both sides, because the kernel delays acknowledgements of unread data. So the worker also
-reads after a while without being woken.
+With the mark alone, client and broker could wait for each other, because the kernel delays acknowledgements of unread
+data. So the worker also reads the socket without an event, LOOK_MS_MIN to LOOK_MS_MAX milliseconds later.
 
 Thread rule: only the connection's worker.
 """

@@ -6,8 +6,8 @@
     OVER_QUOTA                   serve it with a throttle time in the response, then mute the connection for this time
     HELD_BACK                    mute the connection first, then serve the request
 
-To save reading the clock, bytes are counted at the time when the turn of the worker's loop began. Only for a client
-that is over a quota at that time is the clock read, and the throttle time computed.
+Bytes are counted at the time when the turn of the worker's loop began, which saves reading the clock. `delay_ms` reads
+the clock and computes the throttle time. It is called only for a client that is over a quota.
 
 Thread rule: only the connection's worker.
 """

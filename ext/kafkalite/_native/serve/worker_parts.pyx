@@ -1,4 +1,4 @@
-"""Share buffers, servers and limits among the connections of one worker, and run their waiting turns.
+"""Share buffers, servers and limits among the connections of one worker, and continue the connections that wait.
 
 Thread rule: everything belongs to the worker, except `use_quotas`, which any thread may call with the GIL.
 """
