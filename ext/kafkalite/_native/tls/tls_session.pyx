@@ -1,7 +1,9 @@
 """Encrypt and decrypt one connection's bytes: libssl works directly on the worker's buffers, and never blocks.
 
     recv ─▶ sealed ─▶ [link.received ─▶ libssl] ─▶ the buffer of frames             open()
-    answers, file ranges ─▶ plain ─▶ [libssl ─▶ link.out] ─▶ socket ─▶ unsent       send(), push()
+    responses, file ranges ─▶ plain ─▶ [libssl ─▶ link.out] ─▶ socket               send(), push()
+
+The buffer `unsent` keeps the bytes that the socket does not accept.
 
 libssl does not use the socket. It reads and writes through a BIO whose two ends are buffers of the connection's worker.
 

@@ -13,8 +13,8 @@ The bytes are untrusted:
                    where the caller allows these
     unknown tags   skipped
 
-Thread rule: a Program is immutable, and a call keeps its state on the stack. The GIL is held, except while a large
-message is copied and inside `pace`.
+Thread rule: a Program is immutable, and a call keeps its state on the stack. A call holds the GIL. It lets other
+threads run only while it copies many bytes, and when it calls `pace`.
 """
 
 cimport cython

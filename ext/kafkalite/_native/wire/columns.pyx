@@ -3,10 +3,10 @@
 A column of bytes has three arrays: the data, and where each item starts and ends in the data (int64). Items may overlap
 or leave gaps. An optional fourth array has a byte per item, 1 for null.
 
-    encode   columns ──measure──▶ exact size ──fill──▶ 61 free bytes + records ──(compress)──▶ seal: header and CRC
+    encode   columns ──measure──▶ exact size ──fill──▶ header space, records ──(compress)──▶ header and CRC
     decode   batches ──add, add, …──▶ growing buffers ──take──▶ arrays over those buffers, without another copy
 
-kafkalite.wire.record compresses, and wraps these functions with types.
+kafkalite.wire.record calls these functions for Python code, and compresses the records.
 
 Thread rule: functions are pure. Their loops run without the GIL. A ColumnBuilder belongs to one thread at a time.
 """
