@@ -6,7 +6,8 @@ use pointers and status codes. The innermost loops are `noexcept nogil`.
 A `.pxd` file declares a class for other native modules, and a `.pyi` file for Python; a test compares the two.
 
 `kl_assert` (ext/c/kl_assert.h) checks invariants in the debug build. A failure prints file, line and condition, and
-aborts. `kafkalite._native.base.debug.ENABLED` is true in this build. The release build keeps `assert`.
+aborts. In the release build `kl_assert` does nothing, but Python's `assert` is still checked.
+`kafkalite._native.base.debug.ENABLED` is true in the debug build.
 """
 
 from __future__ import annotations
