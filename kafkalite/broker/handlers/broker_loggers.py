@@ -1,7 +1,7 @@
 """Show and change the levels of the broker's loggers, for DescribeConfigs and IncrementalAlterConfigs.
 
-A resource of type BROKER_LOGGER has one setting per logger. The setting's value is the logger's level, by Kafka's name
-for it. A logger whose level is deleted uses its parent's level. Changes last until the process ends, as in Kafka.
+A resource of type BROKER_LOGGER has one setting per logger. The value is Kafka's name of the level, such as WARN. A
+logger whose level is deleted uses its parent's level. Changes last until the process ends, as in Kafka.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""List the APIs that a broker in a cluster with Kafka's controllers serves.
+"""List the APIs of a broker in a cluster.
 
 The rows are like those of `kafkalite.broker.handlers.table`. There are three kinds:
 
     forwarded     The request is for the controller. ApiVersions reports the versions that broker and controller both
                   support.
-    standalone    The request is for this broker, for a partition leader or for a coordinator. It is handled as by a
+    standalone    The request is for this broker, for a partition leader or for a coordinator. The handler is that of a
                   standalone broker. If another broker is the leader or coordinator, the client gets Kafka's error.
-    clusterwide   The response is about the whole cluster: Metadata, for example, has all brokers.
+    clusterwide   The response describes the whole cluster. For example, Metadata lists all brokers.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     v0   elects the preferred leader
     v1   has election types (0: the preferred leader, 1: any live replica), and an error for the whole request
 
-Each partition that the request names gets ELECTION_NOT_NEEDED. If the request is for all partitions (null), the
-response leaves out such partitions, as in Kafka.
+A partition that the request names gets ELECTION_NOT_NEEDED, unless it is missing or offline. If the request is for all
+partitions (null), the response lists only the offline ones, as in Kafka.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Handle Metadata 0-13, DescribeCluster 0-2 and ApiVersions 0-5 of a broker in a cluster.
 
-Each response is computed from one metadata image. It lists the brokers that have an address on the client's listener,
-without fenced brokers unless DescribeCluster includes them.
+Each response is computed from one metadata image. Metadata and DescribeCluster list the brokers that have an address on
+the client's listener. Fenced brokers are listed only if a DescribeCluster request includes them.
 
 DescribeTopicPartitions is handled here, too. Source: KRaftMetadataCache and AuthHelper of Kafka 4.1.
 """
