@@ -15,7 +15,7 @@ failure. A dead letter, its ledger row and the offset of the failed record are c
     running.py                opens a member's client, runs the member, closes the client
     policy_file.py            loads a policy from a TOML file
     letters.py, edits.py      list, redrive, resolve and edit dead letters
-    batches.py                writes dead letters for readers of whole batches, such as the Avro decoder
+    batches.py                writes dead letters for records of a batch that could not be decoded
     alarms.py                 posts alarms to a URL
     adapters/                 let a member use kafkalite's client or another client library
     runner.py                 the member's main loop: reads records, executes the decisions of session.py

@@ -1,7 +1,8 @@
 """Queue the records that a member has read, and skip those that its handler must not get.
 
-A letter is a copy of a failed record in a retry or dead-letter topic. In a retry topic, the handler gets only current
-letters. The group's ledger lists the current letter of each failed record.
+A letter is a copy of a failed record in a retry or dead-letter topic. The group's ledger names the current letter of
+each failed record; earlier letters are outdated. In a retry topic, the handler gets no outdated letters, and no records
+that are not letters of this group.
 
 Thread rule: one thread at a time, that of the session.
 """

@@ -1,4 +1,4 @@
-"""Write dead letters for records that a reader of whole batches, such as the Avro decoder, could not decode.
+"""Write dead letters for the records of a batch that could not be decoded, for example by the Avro decoder.
 
     decoded = decoder.decode(chunk.columns.values)          # mode "dlq"
     letters.send(producer, chunk.columns, decoded, chunk.partition)

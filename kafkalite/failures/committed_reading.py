@@ -1,8 +1,8 @@
 """Read committed records up to the high watermark, waiting for transactions that are still open.
 
-Any read_committed reader stops at the last stable offset, where the first open transaction begins. Committed records
-can follow this offset. In addition, a commit is acknowledged before the transaction's markers reach all partitions.
-Therefore the reader of this module waits until it has reached the high watermark.
+A read_committed consumer gets no records from the last stable offset on, where the first open transaction begins. Some
+of these records can be committed already. Even a transaction whose commit was acknowledged stays open in a partition
+until its marker is written there. So this module waits for open transactions, until it has reached the high watermark.
 
 Thread rule: one thread at a time, that of the Client.
 """

@@ -1,7 +1,7 @@
 """Find the dead-letter topics that policies choose by exception class (`Policy.dead_topics`).
 
-The names of these topics do not contain the group. So this module reads the policy that each group publishes in its
-ledger.
+These topics can have any name, so the name does not show the group. Each group publishes its policy in its ledger, and
+this module reads the policies of all ledgers.
 
 Thread rule: functions belong to the thread that has the Client; any thread may use a RoutedTopics.
 """

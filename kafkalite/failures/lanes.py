@@ -1,9 +1,13 @@
 """Track the unfinished records of one assigned partition (a lane), and choose the next record to handle.
 
-    READY ─▶ RUNNING             the handler gets the record
-    RUNNING ─▶ DONE              the record is processed without a write, or skipped
-    RUNNING ─▶ MOVING ─▶ DONE    the record is written to another topic, in a transaction with the offset
-    RUNNING ─▶ READY             the record is tried again in place, after a backoff or a ledger write
+    READY ─▶ RUNNING     the handler gets the record
+    RUNNING ─▶ DONE      the record succeeded, and nothing has to be written
+    RUNNING ─▶ READY     the record failed, and is retried in place
+    RUNNING ─▶ MOVING    a transaction has to write a letter, a ledger row or the handler's output
+    MOVING ─▶ DONE       the record's outcome was written
+    MOVING ─▶ READY      only a ledger row was written, and the record still has to be handled
+    READY ─▶ DONE        the record is skipped
+    READY ─▶ MOVING      the record is noted as in hand, parked, or skipped with a ledger row
 
 In a source topic, records are handled in offset order. In a retry topic, each record is handled at its due time. With
 order by key, only the first record of a key may run.

@@ -3,8 +3,8 @@
     redrive   sends a letter to the group's retry topic; its state becomes redriven, then processed, or dead again
     resolve   sends a resolve marker to the letter's topic; its state becomes resolved; DeleteRecords frees the space
 
-A resolve marker is a record in the dead-letter topic. Its key names a day or a source record whose letters are
-resolved.
+A resolve marker is a record in the dead-letter topic. Its key is a day or a source record, and it resolves the earlier
+letters of that day or record. In a compacted topic, tombstones replace markers and DeleteRecords.
 
 A redrive sends each letter once, even if the command is killed and repeated.
 

@@ -1,9 +1,10 @@
-"""Mark in the group's ledger how far the handler has got, to find a record that crashes the process.
+"""Write marks in the group's ledger: a mark names the record that the handler is about to get.
 
     worker ─▶ mark: row hand/TOPIC/PARTITION ─▶ handler(record) ─▶ the next record of the batch
 
-Marks are written only after an unclean shutdown. A transaction first notes all records of a batch in the ledger. If the
-process crashes again, the last mark shows which of these records to suspect.
+Marks find a record that crashes the process, so they are written only after an unclean shutdown. Before a batch is
+handled, a transaction notes all its records in the ledger. If the process crashes again, the last mark shows which
+of these records may be the cause.
 
 Thread rule: any thread may call `write`.
 """

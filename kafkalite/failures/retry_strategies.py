@@ -8,8 +8,8 @@
     IGNORE    count the failure, and continue with the next record
     STOP      end the member
 
-A record in a retry topic has the number of its failures in a header. Failures in place are not stored, so a restart
-counts them again.
+In a retry topic, a header of the record contains the number of its failures. Failures in place are not stored. After a
+restart, the count continues from the header, or from 0 in a source topic.
 
 Thread rule: the values are immutable.
 """

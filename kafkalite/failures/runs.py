@@ -1,12 +1,14 @@
 """Choose the records that the handler gets next: one run (sequence of records) per partition at a time.
 
-For the next record of a partition, one of these actions is chosen:
+The next record of a partition waits until three conditions hold: its due time has come, not too many outcomes are
+uncommitted, and all groups in `Policy.after` have decided on the record. Then one of these actions is chosen:
 
-    run      its due time has come, few records are uncommitted, and the groups in `after` have decided on it
-    note     after an unclean shutdown: before it runs, the ledger notes it as "in hand"
-    skip     the handler must not get the record
-    park     it has to wait for earlier records of its key, so it moves to the retry topic
-    probe    while the circuit breaker is open, one record at a time runs
+    run     the handler gets the record
+    note    after an unclean shutdown, the ledger first notes the record as "in hand"
+    skip    the handler must not get the record
+    park    the record moves to the retry topic, to wait there for earlier records of its key
+
+While the circuit breaker is open, one record at a time runs as a probe.
 
 Thread rule: one thread at a time, that of the session.
 """

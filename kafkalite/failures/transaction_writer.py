@@ -2,8 +2,9 @@
 
     Transact ─▶ begin ─▶ [thread: build records ─▶ Port.transact or Port.write] ─▶ bell ─▶ ended ─▶ TransactionEnded
 
-A transaction is called a move here; only one is in progress at a time. A move keeps the group membership of its start.
-So a decision of one group generation is never committed in a later generation.
+A transaction is called a move here. Only one is in progress at a time. Each move contains the member's group metadata
+from the time when the move began. So the broker rejects the move if the group has a newer generation. With aiokafka,
+the transactional id fences the member instead (kafkalite.failures.adapters.aio).
 
 Thread rule: everything belongs to the runner's thread, except the methods in the section "the thread".
 """

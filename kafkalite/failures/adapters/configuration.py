@@ -4,8 +4,8 @@
     consumer        {"bootstrap_servers": …, "fetch_min_bytes": 1}
     producer        {"bootstrap_servers": …, "compression_type": "lz4"}
 
-A setting that contradicts the member is an error. The member commits offsets itself, reads only committed records, and
-starts at the earliest offset.
+The member commits offsets itself, reads only committed records, and starts at the earliest offset. A configuration that
+contradicts this, for example with enable_auto_commit=True, is refused with a ValueError.
 
 Thread rule: functions are pure.
 """
