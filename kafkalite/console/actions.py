@@ -1,6 +1,7 @@
-"""Define the routes of changes and of the forms for them, and of live tails, jobs and exports.
+"""Define the console's routes for changes, exports, jobs and live tails.
 
-    GET  show a form, or the effect of the change ─▶ POST  to the same path: make the change, redirect to its result
+    GET    shows a form, or the effect of the change
+    POST   makes the change, and redirects to its result
 
 Thread rule: immutable values.
 """

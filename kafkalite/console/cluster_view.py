@@ -1,6 +1,8 @@
-"""Provide the pages that use samples of a cluster, with rates, lag and charts.
+"""Run a cluster's sampler, and show its samples: rates, lag and charts.
 
-    Reading(client) ─▶ routes: pages by path · names: functions for templates · start, stop: the sampler
+    Reading.start, stop   start and stop the sampler
+    Reading.routes        the first page and other read-only pages
+    Reading.names         functions with which the templates of other pages show samples
 
 Thread rule: `start` and `stop` belong to one thread. Pages belong to the thread that has their client.
 """
