@@ -18,12 +18,13 @@ A stage is a place that messages reach: a broker, the target of a mirror, a grou
     consumers.py           kafkalite.client's consumers with these reports
     foreign_consumers.py   consumers of other libraries with these reports
     classic_consumers.py   Kafka 0.7's consumers with these reports
-    events.py              the messages of the audit topic, and their sum
+    events.py              encodes and adds up producers' counts, the messages of the audit topic
     counts.py              counts the marks in a stage
     stages.py              reads stages: brokers, a mirror's progress, loaded files
     judge.py               compares the reported numbers with the stages
     run.py                 runs one audit
-    following.py           runs a continuous audit, with following_stages, histories, lasting and saved
+    following.py           runs a continuous audit
+    following_stages.py, histories.py, lasting.py, saved.py    parts of the continuous audit
 
 Names are imported when first used, so other client libraries are needed only to wrap their clients.
 """

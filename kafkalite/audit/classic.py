@@ -3,8 +3,8 @@
     producer = AuditedClassicProducer({"broker.list": "0:live:9093"}, mark_field="audit", server="web1")
     producer.send(ProducerData("clicks", [b'{"page": "/"}']))
 
-Messages of 0.7 have neither headers nor keys. So the mark becomes a field of each message that is a JSON object. For
-other formats, the function `put` inserts the mark.
+Messages of 0.7 have no headers, so the mark is in the payload. If the payload is a JSON object, the mark becomes the
+field `mark_field`. For other formats, pass a function `put` that inserts the mark.
 
 Thread rule: that of kafkalite.classic.Producer.
 """

@@ -3,8 +3,8 @@
     with AuditedClassicConnector(ConsumerConfig(groupid="hadoop", zk_connect="zk:2181")) as connector:
         (stream,) = connector.create_message_streams({"clicks": 1})["clicks"]
 
-A report follows each explicit or automatic commit. It contains one range per partition, from the offset at which
-reading began to the offset stored in ZooKeeper.
+A report follows each explicit or automatic commit. For each partition, it contains the range of offsets since the last
+report, up to the offset stored in ZooKeeper. The first range begins where reading began.
 
 Thread rule: that of ConsumerConnector. The lock `_reporting` guards the tally, and only one report is sent at a time.
 """

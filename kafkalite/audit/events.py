@@ -5,9 +5,9 @@
     value   {"version": 1, "run": "00c5…", "server": "web1", "topic": "logs", "window_ms": 60000,
              "first": 0, "end": 40000, "part": 0, "counts": [[window's start in ms, messages], …]}      JSON
 
-Each message of the audit topic is an increment: the number of a producer's messages by window, with sequences from
-`first` to before `end`. Run, topic, first sequence and part identify an increment, so a repeated increment counts once.
-Readers ignore unknown fields.
+Such a message is called an increment. It covers the producer's messages with sequences from `first` to `end` - 1, and
+contains their number for each window. If there are too many windows, the increment is split into parts. Run, topic,
+first sequence and part identify an increment, so a repeated increment counts once. Readers ignore unknown fields.
 
 Thread rule: increments are immutable. One thread fills a Reported; after that, any thread may read it.
 """

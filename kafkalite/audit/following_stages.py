@@ -2,8 +2,8 @@
 
     BrokerStage     a broker's committed records
     MirrorStage     the live broker's records, up to the mirror's progress
-    ConsumerStage   records that consumers have reported and that were not counted yet, at any offset
-    LoadedStage     newly published files; in a file made by compaction, only rows that were not counted yet
+    ConsumerStage   the records in newly reported ranges, which may be below ranges that were already counted
+    LoadedStage     newly published files; if a file replaces counted files (compaction), only its new rows
 
 A position advances together with the counts, one chunk or file at a time. So a round may end after any chunk or file.
 

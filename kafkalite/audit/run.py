@@ -2,11 +2,13 @@
 
 The audit calls the producers' broker `live`, and the mirror's target `offline`.
 
-    1. increments      the producers' counts, read first: each reported message then exists when a stage is read
-    2. progress        the mirror's progress, from the offline broker, and consumers' reports, from both brokers
-    3. live            one pass counts all records, those below the mirror's progress, and those that consumers took
-    4. offline         one pass counts all records, and those that consumers took
-    5. loaded          the files that `kafkalite load` has published
+    1. reports     the counts of producers, from live, and the reports of consumers, from both brokers
+    2. progress    the mirror's progress, from offline
+    3. live        the records, read once for the stages live, mirror and consumers
+    4. offline     the records, read once for the stages offline and consumers
+    5. loaded      the files that `kafkalite load` has published
+
+Since the reports are read first, each message that a producer has counted exists when a stage is read.
 
 Thread rule: one thread at a time, that of the Clients.
 """

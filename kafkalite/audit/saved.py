@@ -2,7 +2,8 @@
 
     FILE   a NumPy archive (.npz): `meta` is JSON; each stage's pages, unclaimed ranges and held marks are arrays
 
-kafkalite.audit.lasting explains these terms.
+A page has one bit for each of 65,536 sequences (kafkalite.audit.counts). Marks can be unclaimed or held
+(kafkalite.audit.lasting).
 
 The state is written to another file, which then replaces FILE by a rename. So after a kill at any time, FILE has either
 the old or the new state.
