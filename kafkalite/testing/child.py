@@ -4,8 +4,8 @@
     descriptor 4   answers
     1 and 2        the log
 
-The main thread serves the requests one by one. A start, stop or restart may take long, so each runs in a thread. The
-parent repeatedly asks for its end.
+The main thread serves the requests one by one. `start`, `stop` and `restart` may take long, so they run in a separate
+thread. The parent repeatedly asks whether that thread has finished.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Provide pytest fixtures with a broker, and show the broker's log and durability in pytest's reports.
+"""Provide pytest fixtures with a broker, and show the broker's log and its flush.on.acks.all in pytest's output.
 
     kafka_broker            a running KafkaBroker, one per pytest process (so one per pytest-xdist worker), on a free
                             port of 127.0.0.1, in a temporary directory that pytest removes
