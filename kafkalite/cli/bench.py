@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", metavar="DIR", type=Path, help="directory for the results (default: build/bench/head_to_head)"
     )
-    parser.add_argument("--resume", action="store_true", help="continue the run in --out")
+    parser.add_argument("--resume", action="store_true", help="continue the interrupted run whose results are in --out")
     parser.add_argument("--no-plots", action="store_true", help="draw no charts")
     parser.add_argument("--show", metavar="DIR", type=Path, help="measure nothing; print the tables of the run in DIR")
 

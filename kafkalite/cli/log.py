@@ -62,7 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     dump.add_argument("--json", action="store_true", help="print one JSON object per batch, record or segment")
     check = actions.add_parser("check", help="check the files of a stopped broker")
     check.add_argument("paths", metavar="DIR", nargs="+", type=Path)
-    repair = actions.add_parser("repair", help="repair the files of a stopped broker, and keep what is removed")
+    repair = actions.add_parser(
+        "repair", help="repair the files of a stopped broker; set aside the data that is removed"
+    )
     repair.add_argument("paths", metavar="DIR", nargs="+", type=Path)
     repair.add_argument("--dry-run", action="store_true", help="only show what would be repaired")
 

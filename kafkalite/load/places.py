@@ -29,7 +29,7 @@ def refuse_url(path: str | os.PathLike[str]) -> None:
         parsed(place)
     elif URL.match(place):
         raise LoadError(
-            f"{place} is a URL; use a file system with atomic rename, a directory or HDFS as "
+            f"{place} is a URL; use a directory on a file system with atomic rename, or HDFS as "
             "webhdfs://NAMENODE:9870/PATH"
         )
 

@@ -37,7 +37,7 @@ def load_tracking(path: Path) -> TrackingFile:
         raise StartupError(f"cannot read {path}: {reason_of(error)}") from error
     unknown = document.keys() - {"places", "topics"}
     if unknown:
-        raise StartupError(f"{path}: unknown key {min(unknown)!r}; expected places or [topics]")
+        raise StartupError(f"{path}: unknown key {min(unknown)!r}; expected 'places' or '[topics]'")
     topics = document.get("topics", {})
     if not isinstance(topics, dict):
         raise StartupError(f"{path}: topics must be a table of topic names and places")
