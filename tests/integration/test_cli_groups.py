@@ -1,6 +1,5 @@
 """`kafkalite groups` against a broker of this process."""
 
-import csv
 import json
 
 import pytest
@@ -40,7 +39,8 @@ def call(broker, capsys, *arguments):
 def test_list_and_describe(broker, client, capsys):
     status, out = call(broker, capsys, "list", "--json")
     assert status == 0
-    assert json.loads(out) == [{"group_id": "app", "protocol_type": "", "state": "Empty", "kind": "classic"}]
+    row = {"group_id": "app", "protocol_type": "", "state": "Empty", "kind": "classic"}
+    assert [group for group in json.loads(out) if group["group_id"] == "app"] == [row]
     _, out = call(broker, capsys, "describe", "app", "--json")
     (group,) = json.loads(out)
     assert (group["state"], group["members"]) == ("Empty", [])
@@ -161,7 +161,6 @@ def test_reset_from_a_file(broker, client, capsys, tmp_path):
     path.write_text("logs;0;1\n")
     assert call(broker, capsys, *flags)[0] == 2
     assert call(broker, capsys, *flags[:-1], str(tmp_path / "none"))[0] == 2
-    csv.field_size_limit(131_072)  # as it is unless somebody has changed it in this process
     path.write_text('logs,0,"' + "1" * 200_000)
     capsys.readouterr()
     assert main(["groups", *flags, "-b", broker.bootstrap_servers]) == 2

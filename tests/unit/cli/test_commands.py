@@ -96,28 +96,32 @@ def test_topic_life(run: Run) -> None:
     assert run("topics", "delete", "life", "--if-exists", "--json").json == {"deleted": []}
 
 
-def test_the_list_of_topics_says_how_much_is_in_them(run: Run, client: Client, kafka_broker) -> None:
-    kafka_broker.create_topic("listed-full", 3)
-    kafka_broker.create_topic("listed-none", 1)
-    client.produce("listed-full", 0, [b"x" * 100] * 7)
-    client.produce("listed-full", 2, [b"y" * 100] * 5)
-    client.admin.delete_records({TopicPartition("listed-full", 0): 2})
-    client.groups.commit("of-listed", {TopicPartition("listed-full", 0): 3})  # makes the internal topic
-    log_dir = kafka_broker.config.data_directory
-    on_disk = sum(segment.stat().st_size for segment in log_dir.glob("listed-full-*/*.log"))
-    rows = {row["topic"]: row for row in run("topics", "list", "--json").json}
-    full = {"topic": "listed-full", "internal": False, "partitions": 3, "records": 10}
-    assert {**rows["listed-full"], "size": 0} == {**full, "size": 0}
-    assert 1200 < rows["listed-full"]["size"] <= on_disk
-    assert (rows["listed-none"]["records"], rows["listed-none"]["size"]) == (0, 0)
-    assert "__consumer_offsets" not in rows
-    internal = {row["topic"]: row for row in run("topics", "list", "--internal", "--json").json}
-    assert internal["__consumer_offsets"]["internal"] is True
-    table = [line.split() for line in run("topics", "list").lines]
-    assert table[0] == ["topic", "partitions", "records", "size"]
-    assert ["listed-full", "3", "10", str(rows["listed-full"]["size"])] in table
-    assert "listed-none" in run("topics", "list", "--names").lines
-    assert set(run("topics", "list", "--names", "--json").json) == rows.keys()
+def test_the_list_of_topics_says_how_much_is_in_them(run: Run) -> None:
+    with Broker(offsets_topic_num_partitions=2) as broker, Client(broker.bootstrap_servers) as client:
+        broker.create_topic("listed-full", 3)
+        broker.create_topic("listed-none", 1)
+        client.produce("listed-full", 0, [b"x" * 100] * 7)
+        client.produce("listed-full", 2, [b"y" * 100] * 5)
+        client.admin.delete_records({TopicPartition("listed-full", 0): 2})
+        client.groups.commit("of-listed", {TopicPartition("listed-full", 0): 3})  # makes the internal topic
+        on_disk = sum(file.stat().st_size for file in broker.config.data_directory.glob("listed-full-*/*.log"))
+
+        def listed(*options: str) -> Result:
+            return run("topics", "list", *options, "-b", broker.bootstrap_servers)
+
+        rows = {row["topic"]: row for row in listed("--json").json}
+        full = {"topic": "listed-full", "internal": False, "partitions": 3, "records": 10}
+        assert {**rows["listed-full"], "size": 0} == {**full, "size": 0}
+        assert 1200 < rows["listed-full"]["size"] <= on_disk
+        assert (rows["listed-none"]["records"], rows["listed-none"]["size"]) == (0, 0)
+        assert rows.keys() == {"listed-full", "listed-none"}
+        internal = {row["topic"]: row for row in listed("--internal", "--json").json}
+        assert internal["__consumer_offsets"]["internal"] is True
+        table = [line.split() for line in listed().lines]
+        assert table[0] == ["topic", "partitions", "records", "size"]
+        assert ["listed-full", "3", "10", str(rows["listed-full"]["size"])] in table
+        assert listed("--names").lines == ["listed-full", "listed-none"]
+        assert set(listed("--names", "--json").json) == rows.keys()
 
 
 def test_topic_settings(run: Run, kafka_topic: str) -> None:
