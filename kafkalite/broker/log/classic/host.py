@@ -93,8 +93,8 @@ class ClassicHost:
         return f"{log.name} refused a message set: {ErrorCode(error).name}"
 
     def code_without_log(self, name: bytes, partition: int) -> int:
-        """Return 0.7's error code for a FETCH of a topic that does not exist: no error if an append could create the
-        topic.
+        """Return 0.7's error code for a FETCH of a topic that does not exist: no error if the name is valid, and the
+        new topic would have this partition.
         """
         topic = _text(name)
         if topic is None or topic in INTERNAL_TOPICS or topic_name_error(topic) is not None:
