@@ -54,7 +54,7 @@
     offline_journal     the journal of a stopped broker
     disk                the file system, or a simulated one
 
-The package does not know requests, sockets or the protocol. It reports appends through listeners.
+Except for classic/, the package does not know requests, sockets or the protocol. It reports appends through listeners.
 
 The module that writes a file describes its layout. The file tests/power/README.md lists what is durable when a request
 is answered.

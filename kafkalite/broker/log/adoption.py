@@ -11,7 +11,7 @@
 
 The first row that applies decides. To *adopt* a directory is to add its topic and partition to the journal.
 
-All of this runs once, at start, on the manager's thread.
+`sort_out` runs once, when a standalone broker starts.
 """
 
 from __future__ import annotations

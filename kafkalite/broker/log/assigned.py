@@ -2,8 +2,8 @@
 
     open ─▶ use_topics(all) ─▶ use_topics(changes) … ─▶ close
 
-The first call of `use_topics` opens the logs of the partitions that have a replica on this broker. Any other partition
-directory is *stray*: it is renamed and kept. The journal has no topics.
+The first call of `use_topics` opens the logs of the partitions that have a replica on this broker. Other partition
+directories, except for `__cluster_metadata`, are *stray*: they are renamed and kept. The journal has no topics.
 
 Source: LogManager.isStrayKraftReplica and ReplicaManager.applyDelta of Kafka 4.1.
 
@@ -59,8 +59,8 @@ class AssignedTopics:
 
     def __init__(self, logs: LogManager) -> None:
         self.leadership: dict[str, Callable[[int, int | None], None]] = {}
-        """Topic name → callback(partition, leader epoch), called when this broker becomes the partition's leader, and
-        with leader epoch None when this broker stops leading. Called in order, without locks; must not block."""
+        """Topic name → callback(partition, leader epoch), called when this broker begins to lead in a new leader epoch,
+        and with leader epoch None when it stops leading. Called in order, without locks; must not block."""
         self.replica_listeners: list[Callable[[Sequence[ReplicaChange]], None]] = []
         """Callbacks with all changes of this broker's replicas, one call per image: removed replicas first, then
         leaders, then followers. Called without locks, after the changes are published; must not block."""

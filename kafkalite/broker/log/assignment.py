@@ -50,7 +50,7 @@ class Assignment(NamedTuple):
 
 
 NOWHERE: Final = Assignment(held=False, leads=False, leader_id=NO_LEADER, leader_epoch=-1)
-"""The assignment of a partition that metadata has not mentioned yet, or that is deleted."""
+"""The assignment of a partition that is not in the metadata, or whose replica here is removed."""
 
 
 class Leading(Protocol):

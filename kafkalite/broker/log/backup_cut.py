@@ -1,8 +1,8 @@
 """Link the files of all logs for a backup of a running broker: all logs at one moment.
 
     1  the command `kafkalite backup` locks the file `backup.request`, and writes a name into it
-    2  the broker's housekeeper sees the request, and links every file of every log, and the journal, into `.backup/`
-    3  the housekeeper takes all locks, notes the ends of all logs and of the journal, and releases the locks
+    2  the broker's housekeeper sees the request, and links the files of all logs into `.backup/`
+    3  the housekeeper takes all locks, links the journal and new segments, notes all ends, and releases the locks
     4  the housekeeper writes these ends to `.backup/NAME.json`, its last file
     5  the command reads the links, empties `backup.request`, and removes `.backup/` and `backup.request`
 
@@ -111,8 +111,8 @@ def make(logs: LogsToCut, links: str, path: str) -> None:
     """Link all files into the directory `links`; then write the ends of the logs into the file `path`. OSError.
 
     The client waits for this last file. Derived files, such as indexes and snapshots, are linked before all logs are
-    locked. While a log is locked, all its segments have their files and names. A start on the copy truncates the other
-    files to the noted ends.
+    locked. A start on the copy corrects those that reach beyond the noted ends. While a log is locked, all its segments
+    have their files and names.
 
     All ends are noted at one moment, because logs refer to each other: every marker, for example, has its Prepare
     record. The locks are held for about a microsecond per log.
@@ -223,8 +223,8 @@ class LinkedLog:
         return f"{self._directory}/{files.stem(base)}{suffix}"
 
     def _link_derived(self) -> None:
-        """Link the derived files. If one of them is replaced meanwhile, list and link all of them again, since they
-        belong together.
+        """Link the derived files. If one of them disappears meanwhile, list the directory again, and link those that
+        have no link yet.
         """
         for _ in range(LISTINGS_MAX):
             try:

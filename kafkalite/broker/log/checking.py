@@ -1,4 +1,4 @@
-"""Check all files of a stopped broker for damage, for `kafkalite log check`; change nothing.
+"""Check the files of a stopped broker for damage, for `kafkalite log check`; change nothing.
 
     data directory    meta.properties, journal, checkpoints ▸ each partition
     partition         names and order of segments ▸ every batch, its CRC and offsets ▸ saved indexes, aborted
@@ -6,7 +6,7 @@
 
 A `Finding` describes a problem and its remedy, which kafkalite.broker.log.repair applies.
 
-Everything here blocks and reads whole logs. The caller holds the data directory's lock.
+Everything here blocks, and a check reads whole logs. Meanwhile, no broker may use the directory.
 """
 
 from __future__ import annotations
@@ -279,8 +279,9 @@ class Walk:
         yield from self._check_quarantine()
 
     def _walk(self, scan: SegmentScan) -> Iterator[Finding]:
-        """Yield a finding for each range of bytes without a readable batch. Afterwards, scan.next_offset is the
-        segment's end offset.
+        """Yield a finding for each range of bytes without a readable batch, except for zeros at the segment's end.
+
+        Afterwards, scan.next_offset is the segment's end offset.
         """
         segment, size = scan.segment, scan.segment.size
         last = self.behind == OFFSET_MAX

@@ -169,9 +169,9 @@ class LogCleaner:
             return self._offsets.get((topic, partition), 0) > 0
 
     def forget_topic(self, name: str) -> None:
-        """Drop the cleaner offsets of all topics that had this name, before the name is used again. OSError.
+        """Drop the cleaner offsets of all topics that had this name. OSError.
 
-        The name is a deleted topic's, or a new topic's that an earlier topic had.
+        Called when a topic is deleted, and again before a topic of this name is created.
         """
         with self._lock:
             kept = {key: offset for key, offset in self._offsets.items() if key[0] != name}
@@ -220,12 +220,12 @@ class LogCleaner:
         return LogToClean(log, first_dirty, upper, clean_size, dirty_size if upper > first_dirty else 0, overdue)
 
     def _first_uncleanable(self, log: PartitionLog, segments: Sequence[Segment], first_dirty: int, now_ms: int) -> int:
-        """Return the end of the dirty part. It is the start of the first of these:
+        """Return the end of the dirty part: the lowest of these offsets.
 
-        - the active segment
-        - the oldest open transaction
-        - a segment that is not durable yet
-        - a segment with a record younger than min.compaction.lag.ms
+        - the last stable offset
+        - the start of the active segment
+        - the start of a segment that a flush does not make durable
+        - the start of a segment with a record younger than min.compaction.lag.ms
         """
         log.ensure_producers()
         upper = min(log.last_stable_offset, segments[-1].base_offset)

@@ -60,8 +60,8 @@ INT64_MAX: Final = (1 << 63) - 1
 
 
 class CompactionStopped(Exception):
-    """The broker is stopping, or the log was deleted. Segments that were swapped in stay; the next compaction does the
-    rest.
+    """The compaction ended early, for example because the broker is stopping. Segments that were swapped in stay; the
+    next compaction does the rest.
     """
 
 
@@ -108,9 +108,9 @@ class Compaction:
 
     `spend` is called with the number of bytes read or written; it may wait, or raise CompactionStopped.
 
-    Tombstones and markers whose delete horizon is before `now_ms`, the trusted time, are removed. New delete horizons
-    are computed from the wall clock, which is `ahead_ms` ahead of the trusted time. So delete.retention.ms passes even
-    if the trusted time catches up with the wall clock at once.
+    `now_ms` is the trusted time. A tombstone or marker is removed when `now_ms` has reached its delete horizon. A new
+    delete horizon is delete.retention.ms after the wall clock, which is `ahead_ms` ahead of the trusted time. Otherwise
+    the tombstone would be removed too early if the trusted time jumps to the wall clock.
     """
 
     def __init__(

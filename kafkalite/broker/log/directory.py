@@ -10,7 +10,7 @@ The file `meta.properties` is Kafka's (version, cluster.id, node.id, directory.i
 
 In a cluster, kafkalite and a Java broker can use a directory in turn.
 
-Everything here blocks; only the manager's thread uses it.
+Everything here blocks.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Identity:
 def prepare(directory: str) -> None:
     """Create the directory durably if it does not exist; StartupError if the directory cannot be used.
 
-    Only its owner may access it, because it contains records, settings and credentials.
+    Only the owner may access a new directory, because it will contain records, settings and credentials.
     """
     try:
         _make(os.path.abspath(directory))

@@ -95,8 +95,8 @@ class ExpiryCheckpoint:
         """Set the trusted time to the stored time, or without one to the newest modification time of the checkpoint
         files.
 
-        The modification time is stored at once: the wall clock could be wrong, and gives the checkpoint files new
-        times.
+        The modification time is stored at once: the checkpoint files soon get new times from the wall clock, which
+        could be wrong.
         """
         stored = read(self._directory)
         if stored is not None:

@@ -1,20 +1,20 @@
 """Name the files in a data directory, and write small files so that a crash leaves the old or the new content.
 
     <data directory>/                       a partition directory <topic>-<partition>/
-      meta.properties                         00000000000000000000.log        the log, named by its base offset
-      metadata.journal             (ours)     00000000000000000000.klindex    sparse index (ours)
+      meta.properties  .kafka_cleanshutdown   00000000000000000000.log        the log, named by its base offset
+      metadata.journal (ours)  .lock          00000000000000000000.klindex    sparse index (ours)
       recovery-point-offset-checkpoint        00000000000000000042.snapshot   last batch of each producer at offset 42
       log-start-offset-checkpoint             00000000000000000042.producers  last five batches of each (ours)
-      .kafka_cleanshutdown  .lock             00000000000000000000.txnindex   aborted transactions
+      replication-offset-checkpoint           00000000000000000000.txnindex   aborted transactions
       cleaner-offset-checkpoint               00000000000000000000.quarantine damaged ranges (ours)
-      expiry-time-checkpoint       (ours)     leader-epoch-checkpoint  partition.metadata
+      expiry-time-checkpoint (ours)           leader-epoch-checkpoint  partition.metadata
 
-A file marked "(ours)" exists only in kafkalite. All other files are Apache Kafka's, byte for byte.
+A file marked "(ours)" exists only in kafkalite. The other files have Apache Kafka's formats.
 
 Suffixes:
 
-    .deleted          a file that will be removed later, or at the next start
-    -delete           a partition directory that will be removed later, or at the next start
+    .tmp              a small file that is being written
+    .deleted, -delete a file or partition directory that will be removed later, or at the next start
     -stray            a partition directory that belongs to no known partition and may have records; it is kept
     .cleaned, .swap   files of a compaction (kafkalite.broker.log.swap)
 
@@ -178,7 +178,7 @@ def read_from(fd: int, position: int, size_max: int | None = None) -> bytes:
 
 
 def remove_tree(path: str) -> None:
-    """Remove a directory and everything in it. Files that cannot be removed stay until the next start."""
+    """Remove a directory and everything in it; do nothing if it does not exist."""
     with contextlib.suppress(FileNotFoundError):
         for entry in disk.entries(path):
             if entry.is_dir(follow_symlinks=False):

@@ -7,7 +7,7 @@
 
 Every callback is called exactly once, also when the flusher stops.
 
-Thread rule: callbacks run on the flusher's thread, without locks, and must not block.
+Thread rule: callbacks must not block. They run on the flusher's thread, without locks; after `stop`, on the caller's.
 """
 
 from __future__ import annotations

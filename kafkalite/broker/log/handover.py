@@ -107,7 +107,7 @@ def check_whole(root: str) -> None:
 
 
 def finish(root: str, handover: Handover) -> None:
-    """Turn the directory into a cluster member's. The caller has locked it. StartupError; OSError."""
+    """Turn the directory into a cluster member's, under the directory's lock. StartupError; OSError."""
     lock = directory.DirectoryLock(root)
     try:
         _give_topic_ids(root, {name: uuid_bytes(text) for name, text in handover.ids.items()})

@@ -1,16 +1,16 @@
 """Run the periodic work of a data directory on one thread: retention, checkpoints, flush by age, expiry.
 
     chore               every                                       does
-    flush by age        FLUSH_CHECK_INTERVAL                        flushes logs with a record unflushed for flush.ms
-    retention           log.retention.check.interval.ms             deletes expired segments
-    checkpoint          log.flush.offset.checkpoint.interval.ms     syncs unsynced logs, saves indexes that grew,
-                                                                    writes recovery points, compacts the journal
+    flush by age        FLUSH_CHECK_INTERVAL                        requests a flush for records older than flush.ms
+    retention           log.retention.check.interval.ms             deletes the segments that retention selects
+    checkpoint          log.flush.offset.checkpoint.interval.ms     syncs logs, saves indexes that grew, writes recovery
+                                                                    points and log starts, compacts the journal
     producer expiry     producer.id.expiration.check.interval.ms    forgets idle producers
     high watermarks     replica.high.watermark.checkpoint.interval.ms    in a cluster: checkpoints them
     backup              FLUSH_CHECK_INTERVAL                        looks for a backup request
     clock               FLUSH_CHECK_INTERVAL                        checks whether the wall clock has jumped
     expiry time         as checkpoint, at most STORE_INTERVAL_MAX   stores the trusted time (see expiry_checkpoint)
-    removal             when due                                    unlinks files renamed a while ago
+    removal             when due                                    removes files and directories renamed a while ago
 
 A failed chore is logged and tried again after its interval.
 """

@@ -105,7 +105,7 @@ class LeaderEpochs:
         return True
 
     def cut_front(self, offset: int) -> bool:
-        """Drop the epochs that end before `offset`, the new log start; the epoch at this offset then starts at it.
+        """Drop the epochs that end at or before `offset`, the new log start. The next epoch then starts there.
 
         Return whether anything changed. OSError.
         """

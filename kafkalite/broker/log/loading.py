@@ -1,8 +1,8 @@
 """Open a log from its partition directory, and recover it after an unclean stop.
 
-    clean stop      read sizes, index headers and the last batch's header; nothing else of the log
-    otherwise       read everything after the flushed offset and check its CRCs; truncate the tail at the first bytes
-                    that are no batch, and quarantine damage below the flushed offset (see recovery)
+    clean stop      read sizes, index headers and the last batch's header; nothing else if they match
+    otherwise       check the segments that end after the flushed offset, without the bytes that saved indexes cover;
+                    quarantine damage below the flushed offset, and truncate the log at damage above it (see recovery)
 
 The *flushed offset* is the offset up to which the log is known to be durable. Recovery points and saved indexes show
 it. Offsets below it are never reused, even if their records are lost.
@@ -256,7 +256,8 @@ def _find_end(
     - On a standalone broker, the directory may be a copy that ends below our recovery point. So no offset counts as
       missing, and bad bytes are not truncated if intact batches follow them.
     - In a cluster, a Java broker used this data directory and also wrote the recovery point. Below that point only the
-      last segment is read. Above it Kafka also compacts, so offsets may be missing there, unless a leader has them.
+      last segment is read. Above it Kafka also compacts, so offsets may be missing there. If a leader has them, the
+      log is truncated at the gap.
     """
     active = segments[-1]
     summary = index_file.summary_of(active, plan.topic_id, plan.partition)

@@ -3,7 +3,7 @@
 The *new end* is the offset at which the truncated log ends. The *cut segment* is the segment that contains it.
 
     1  Lower the log start, recovery point and high watermark to the new end, durably.
-    2  Remove saved indexes, snapshots and aborted transactions above the new end.
+    2  Remove the cut segment's saved index, and snapshots and aborted transactions above the new end.
     3  Publish a new list of segments, with a shorter segment instead of the cut segment and without the later ones.
     4  Shorten the file of the cut segment. Rename the files of the later segments, to be removed. Sync file and
        directory.
@@ -69,7 +69,7 @@ class TruncatableLog(PartitionLog):
             self.epochs.correct(offset, self.indexes.behind(segment), found)
 
     def leader_changed(self, leader_epoch: int) -> LeaderChanged:
-        """Return the error for an operation for a leader whose epoch, `leader_epoch`, is no longer the current one."""
+        """Return the error for an operation in `leader_epoch`, which is no longer the current epoch."""
         return LeaderChanged(f"{self.name} is no longer a follower in leader epoch {leader_epoch}")
 
 
@@ -153,12 +153,12 @@ def _load_producers(log: TruncatableLog) -> None:
 
 
 def _lower(log: TruncatableLog, offset: int) -> None:
-    """Lower the log start, recovery point and high watermark, durably: step 1 in the module's docstring.
+    """Lower the log start, recovery point and high watermark to `offset`, durably: step 1 of the module's docstring.
 
-    After that, a start trusts nothing above the new end. The checkpoint files are shared with other logs.
+    After that, a start trusts nothing above `offset`. The checkpoint files are shared with other logs.
 
-    If the new end is below the log start, the leader epochs of the segments between them are first set to those in the
-    batches.
+    If `offset` is below the log start, the records from `offset` on are readable again after a crash during the
+    truncation. So the leader epochs recorded for their segments are first corrected from the batches.
     """
     start = log.log_start_offset
     if offset < start:  # records below the log start become readable again if this truncation does not complete

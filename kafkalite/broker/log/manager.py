@@ -5,8 +5,8 @@
 
 Lock order: `lock` (one change of topics at a time) ▸ a log's lock ▸ its flush lock ▸ the journal's lock.
 
-Thread rule: methods that change something block and belong on the I/O pool. Topics are published copy-on-write: any
-thread may read `topics` and `table` without a lock.
+Thread rule: methods that change something block; handlers call them on the I/O pool. Any thread may read `topics` and
+`table` without a lock: topics are published copy-on-write.
 """
 
 from __future__ import annotations
@@ -166,9 +166,7 @@ class LogManager:
     # --- open and close -----------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Open the data directory, and recover it if needed. After a StartupError, which explains the failure, no data
-        has changed.
-        """
+        """Open the data directory, and recover it if needed. StartupError, with the reason, if this fails."""
         directory.prepare(self.directory)
         self._directory_lock = directory.DirectoryLock(self.directory)
         try:
@@ -318,7 +316,11 @@ class LogManager:
         self._directory_lock.release()
 
     def _close_logs(self) -> bool:
-        """Close all logs; return whether every log was closed without an error."""
+        """Close all logs; return whether the stop can count as clean.
+
+        It cannot if a log is offline or was closed with an error. In a cluster, after an unclean start, it cannot
+        before the logs have been opened.
+        """
         logs = list(self.logs())
         dirty = [log for log in logs if log in self.dirty_logs or log.entries.dirty]
         if len(dirty) >= BULK_FLUSH_COUNT_MIN:
@@ -500,7 +502,7 @@ class LogManager:
     def use_topic_config(self, name: str, config: TopicConfig) -> None:
         """Apply the settings that the controllers have for a topic. Nothing is made durable.
 
-        A topic without a log on this broker is ignored.
+        A topic that this broker does not know is ignored.
         """
         with self.lock:
             topic = self.topics.get(name)

@@ -6,7 +6,7 @@
 
 A file is replaced as a whole, durably, and only if its contents have changed.
 
-Thread rule: any thread; each file's lock is a leaf. Everything but `points` and `starts` blocks.
+Thread rule: any thread; the locks are leaves. Everything but `points` and `starts` blocks.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ class OffsetCheckpoints:
             self._write_offsets(files.RECOVERY_POINTS_NAME, self._recovery_points)
 
     def write_log_starts(self) -> None:
-        """Write the log start offsets that the names of the first segments do not show durably. OSError.
+        """Write the log start offsets that differ from the name of the log's first segment. OSError.
 
-        They differ from the name of the log's first segment, or a power cut could still undo this name.
+        Also write those of logs whose first segment has no file, or whose file names a power cut could still undo.
         """
         if self.complete:
             self._write_offsets(files.LOG_STARTS_NAME, self._log_starts)
@@ -147,7 +147,7 @@ class OffsetCheckpoints:
     def _write_offsets(self, name: str, current: Callable[[], dict[tuple[str, int], int]]) -> None:
         """Replace a checkpoint file unless its contents are unchanged.
 
-        `current` returns the contents. It is called under the file's lock, so that an older state never replaces the
+        `current` returns the contents. It is called under the lock, so that an older state never replaces the
         state after a topic's deletion.
         """
         with self._lock:

@@ -116,8 +116,8 @@ class LogOpener:
         Call this before the logs are published. Kafka's index files are the only sign that Kafka wrote such a log, and
         the first append removes them.
 
-        If the file of recovery points is missing, all logs are made durable, and this method writes the file. Until
-        then, the missing file is the only sign that the logs may have gaps.
+        If the file of recovery points is missing and a log may have gaps, all logs are made durable, and this method
+        writes the file. Until then, the missing file is the only sign of the gaps.
         """
         known = self.checkpoints.points is not None
         if not any(log.taken_over or not (known or log.indexes.dense) for log in logs):

@@ -156,7 +156,7 @@ class PartitionLog(LogState):
     )
 
     REPLICATED: ClassVar[bool] = False
-    """Whether the high watermark differs from the log end offset."""
+    """Whether the high watermark can differ from the log end offset."""
     PRODUCER_STATE: ClassVar[type[ProducerState]] = ProducerState
     """The class that loads and saves the log's producer state."""
 
@@ -377,7 +377,7 @@ class PartitionLog(LogState):
         """
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
-        """Return (largest epoch up to `epoch`, first offset after it); (-1, -1) if this log does not know the epoch."""
+        """Return (largest epoch up to `epoch`, its end offset); (-1, -1) if this log does not know the epoch."""
         if epoch == self.leader_epoch:
             return epoch, self.log_end_offset
         entries = self.epochs.entries

@@ -8,9 +8,9 @@
 
 The *mark* of a txnindex file is its entry count and CRC. The companion has the marks of all txnindex files.
 
-State is saved at a roll, at a checkpoint if the log grew enough, at a clean stop, and after a compaction.
+State is saved at a roll, at a checkpoint or clean stop if it saves work, and after a compaction with transactions.
 
-Thread rule: methods named `..._locked` need the log's lock. Files are written without it, one save at a time.
+Thread rule: methods named `..._locked` need the log's lock. `save` writes files without it, one save at a time.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class ProducerState:
         """Load the aborted transactions whose markers are below `start`.
 
         They come from the txnindex files, or from the log if a file does not match its mark. A snapshot without marks
-        is Kafka's. Its txnindex files are used if their entries are in order.
+        is from Kafka or an older release. Its txnindex files are used if their entries are in order.
         """
         log = self._log
         expected = snapshots.aborted_marks(self._directory, start)
@@ -166,7 +166,7 @@ class ProducerState:
         return [row for row in scratch.aborted.rows() if row[2] < start]
 
     def _vouch(self, table: ProducerTable, start: int) -> None:
-        """Write lost or unmarked txnindex files again, and a snapshot with the marks of all txnindex files.
+        """Rewrite txnindex files that differ from `table`, and write a snapshot with the marks of all txnindex files.
 
         `table` is the state at offset `start`.
         """
@@ -189,7 +189,7 @@ class ProducerState:
         self._saved = (start, marks)
 
     def _walk(self, table: ProducerTable, start: int, limit: int) -> None:
-        """Add the batches of the log to the table, from offset `start` to the end of the segment that contains
+        """Add the batches of the log to the table, from offset `start` to the end of the last segment that begins below
         `limit`.
         """
         log = self._log

@@ -1,4 +1,4 @@
-"""Save the damaged ranges of a segment in the file `NNN.quarantine`, so that a restart knows them without reading them.
+"""Save the damaged ranges of a segment in the file `NNN.quarantine`, so that they are known after a restart.
 
     one line   crc32c-hex JSON
                {"version": 1, "ranges": [[position, end, offset, next offset, CRC-32C of the bytes], ...]}
@@ -105,9 +105,9 @@ def save(segment: Segment) -> None:
 
 
 def restore(segments: Iterable[Segment], log_name: str) -> None:
-    """Quarantine the ranges of the previous run that are still damaged; log all of them in one line.
+    """Quarantine the ranges of the previous run that are still damaged; log them in one line.
 
-    If a range's CRC no longer matches, an intact copy of the segment was restored, and its records are served.
+    If a range's CRC no longer matches, its bytes have changed. They are checked again before they are served.
     """
     known: list[Range] = []
     for segment in segments:

@@ -53,7 +53,7 @@ def walk_tail(
     contiguous_from: int = 0,
     keep_valid: bool = False,
 ) -> Tail:
-    """Read a segment to its end and check all bytes; quarantine damage below `flushed_offset`.
+    """Check a segment from the scan's position to its end; quarantine damage below `flushed_offset`.
 
     Missing offsets at or above `contiguous_from` are damage. With `keep_valid`, bytes that an intact batch follows are
     not truncated: the directory is from elsewhere, and its flushed offset is unknown.

@@ -3,7 +3,7 @@
 In a topic's list of partitions, an `Elsewhere` takes the place of the log. It names the leader, and refuses Produce and
 Fetch.
 
-Thread rule: any thread; only the manager of the logs changes it.
+Thread rule: any thread; only `AssignedTopics` changes it.
 """
 
 from __future__ import annotations

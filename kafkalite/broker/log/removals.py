@@ -2,12 +2,13 @@
 
     topic deleted                             <topic>-<partition> is renamed to …-delete, and removed after
                                               file.delete.delay.ms
-    of no known topic, may have records       <topic>-<partition> is renamed to …-stray, and kept for the operator
+    of no known partition, may have records   <topic>-<partition> is renamed to …-stray, and kept for the operator
 
 A directory is removed only after its rename is durable. Otherwise a power cut could leave an incomplete directory with
 the old name and without a topic id.
 
-Thread rule: callers hold the manager's lock, which serializes changes of topics. Everything here blocks.
+Thread rule: callers hold the manager's lock, which serializes changes of topics, except for `sync_renames` and at a
+start. Everything here blocks.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ class Removals:
 
     @property
     def settled(self) -> bool:
-        """Whether no directory of a deleted topic has its original name, durably. Until then, the journal keeps the ids
-        of deleted topics. Read this under the lock.
+        """Whether the directories of all deleted topics are renamed, durably. Until then, the journal keeps the ids of
+        deleted topics. Read this under the lock.
         """
         return not (self._renames_unsynced or self._renames_failed is not None or self._names_kept)
 
@@ -95,7 +96,7 @@ class Removals:
         """Rename old directories with the names of new partitions, durably, so that the new partitions get no old
         records.
 
-        Directories of deleted topics and empty directories will be removed. All others are kept under another name.
+        Directories of deleted topics, or without segments, will be removed. All others are kept under another name.
         """
         for partition in partitions:
             path = f"{self._directory}/{files.directory_name(name, partition)}"

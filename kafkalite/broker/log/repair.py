@@ -1,13 +1,13 @@
 """Repair the problems that kafkalite.broker.log.checking finds, and keep all damaged bytes under another name.
 
-    derived file     renamed to NAME.damaged; an index is rebuilt here, other files by the next start
+    derived file     renamed to NAME.damaged; index and partition.metadata are written here, others by the next start
     unflushed tail   copied to NNN.log.damaged-FIRST-NEXT, then truncated
-    damaged range    copied to NNN.log.damaged-FIRST-NEXT; the segment is replaced by a copy without the range; files
-                     with positions in the old segment are deleted, and NNN.klindex is rebuilt
+    damaged range    copied to NNN.log.damaged-FIRST-NEXT; files with positions in the segment are deleted; the segment
+                     is replaced by a copy without the range, and NNN.klindex is rebuilt
 
-Each step is durable before the next. After a crash, the next check finds the problem again.
+The damaged bytes are durable under their new name before anything else changes. After a crash, run the repair again.
 
-Everything here blocks. The caller holds the data directory's lock.
+Everything here blocks. Meanwhile, no broker may use the directory.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@
 If the recovery of the log finds damage, it truncates the log there, and the leader sends the records again. It
 quarantines the damage instead if no other replica has every acknowledged record (KIP-966).
 
-Thread rule: the rule of PartitionLog applies. Methods that append, truncate or change epochs belong to one thread at a
-time: the fetcher, or the thread that stopped the fetcher.
+Thread rule: the rule of PartitionLog applies. One thread at a time, the partition's fetcher, calls the methods of a
+follower.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Select the segments that retention deletes from a log: by age, by size, and by the application's policies.
+"""Select the segments that retention deletes from a log: by age, size and log start, and by the application's policies.
 
     class KeepTen:
         def deletable_count(self, segments, now_ms):

@@ -1,6 +1,6 @@
 """Remove the first segments of a log, by retention or DeleteRecords.
 
-    get the age of every segment ▸ checkpoint the log start ▸ publish the rest ▸ rename the files ▸ remove them later
+    get the age of every segment ▸ publish the rest ▸ checkpoint the log start ▸ rename the files ▸ remove them later
 
 Thread rule: the rule of PartitionLog applies. Everything here may block.
 """

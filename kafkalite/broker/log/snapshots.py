@@ -146,8 +146,8 @@ def load(directory: str, log_first: int, log_end: int, table: ProducerTable) -> 
 
 
 def aborted_marks(directory: str, offset: int) -> dict[int, tuple[int, int]] | None:
-    """Return base offset → (entry count, CRC) of each txnindex file, from a snapshot's companion. None if it has no
-    marks: releases without transactions wrote none.
+    """Return base offset → (entry count, CRC) of each txnindex file, from a snapshot's companion. None without marks:
+    Kafka has no companion, and releases without transactions wrote no marks.
     """
     marks = _companion(directory, offset).get("aborted")
     if marks is None:

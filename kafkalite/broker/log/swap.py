@@ -5,10 +5,10 @@
     3  rename the old files to .deleted, sync the directory
     4  rename NNN.log.swap to NNN.log
 
-After a crash in step 1, a start removes NNN.log.cleaned, and the old segments stay. After a later crash, a start
-completes the swap. The file names are Apache Kafka's, so either broker can complete the other's swap.
+After a crash before the rename of step 2, a start removes NNN.log.cleaned, and the old segments stay. After a later
+crash, a start completes the swap. The file names are Apache Kafka's, so either broker can complete the other's swap.
 
-Thread rule: one swap of a log at a time, by a cleaner. Files are renamed under the log's lock and synced without it.
+Thread rule: one swap of a log at a time, by a cleaner. Steps 3 and 4 rename under the log's lock, and sync without it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAP_SIZE_MIN: Final = 4096
 
 
 class SwapAbandoned(Exception):
-    """Retention or the topic's deletion changed the log during a compaction. Old segments that still exist stay."""
+    """The log changed during a compaction, for example by retention. Old segments that still exist stay."""
 
 
 def replace(log: PartitionLog, old: Sequence[Segment], new: Segment) -> None:
@@ -165,7 +165,8 @@ def _give_final_name(log: PartitionLog, new: Segment) -> None:
 def finish(directory: str, record_format: RecordFormat, cache: FileCache) -> None:
     """Complete or undo the swaps of an earlier process. OSError.
 
-    A swap is undone if its file is damaged or belongs to an unfinished swap of several segments.
+    A swap is undone if it belongs to an unfinished swap of several segments, or if its file is damaged and the old
+    segments still exist.
     """
     try:
         names = disk.list_names(directory)

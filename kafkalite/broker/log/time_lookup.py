@@ -2,10 +2,10 @@
 
     segments by their largest timestamp ▸ a position from the index ▸ batch headers ▸ the records of one batch
 
-As in Kafka, the result is a record, not a batch. So one batch is decompressed. Bytes from disk are checked before they
+As in Kafka, the result is a record, not a batch. So its batch is decompressed. Bytes from disk are checked before they
 are used, and quarantined bytes are skipped.
 
-Everything here may block. A lock is taken only to load an index.
+Everything here may block. The log's lock is taken only to load an index.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def _in_batch(
     """Return the record that `look` finds in a batch.
 
     `look` gets the batch's header and decompressed records, and returns (timestamp, offset). If the records cannot be
-    read, the result is `fallback`. Such a batch exists only if its records were not validated at the append.
+    read, the result is `fallback`. This can happen if the records were not validated at the append.
     """
     batch = segment.read_bytes(header["position"], header["size"])
     info = read_info(batch)

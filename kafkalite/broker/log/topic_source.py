@@ -27,7 +27,7 @@ class TopicSource(Protocol):
     """Supplies the topics of a data directory, and the logs of the partitions in it."""
 
     def open(self, found: Journal) -> Iterable[Topic]:
-        """Return the topics that are known at a start, with open logs. The source publishes later topics itself."""
+        """Return the topics that are known at a start, with open logs."""
 
     def logs_of(self, topic: Topic) -> Iterable[PartitionLog]:
         """Return a topic's logs on this broker."""

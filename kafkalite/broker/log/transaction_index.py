@@ -89,7 +89,7 @@ def write(directory: str, base_offset: int, data: bytes) -> None:
 
 
 def cut(directory: str, base_offset: int, log_end: int) -> None:
-    """Drop entries whose markers are above the new end of a truncated log."""
+    """Drop the entries of markers that a truncation of the log to `log_end` removes."""
     data = read(directory, base_offset)
     whole = len(data) - len(data) % ENTRY.size
     kept = 0
