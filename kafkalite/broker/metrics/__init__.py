@@ -18,5 +18,5 @@ exporter (in lower case) and kafka_exporter use. Metrics that only this broker h
 
 Workers, logs and the flusher count their own work. The sources sum these counts at each scrape.
 
-Thread rule: a scrape runs on a thread of the HTTP server, and takes only leaf locks.
+Thread rule: a scrape runs on a thread of the HTTP server. It takes leaf locks, and the lock of one group at a time.
 """

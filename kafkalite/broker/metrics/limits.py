@@ -50,7 +50,7 @@ class Seen(NamedTuple):
 
     def since(self, before: Seen) -> Seen:
         """Return the increase since an earlier reading. If a total is lower now, the owner has a new meter, so return
-        all of it.
+        its totals.
         """
         if self.done < before.done or self.throttled_count < before.throttled_count:
             return self
@@ -74,9 +74,9 @@ Look = tuple[float, dict["Owner", Seen]]
 
 
 class Recent:
-    """The recent use of quotas by owner.
+    """The recent use of quotas by owner: the use since an earlier scrape, or at first since the start.
 
-    It covers the last quota window, or the time since the last scrape if that is longer.
+    The earlier scrape is the latest stored one that is at least `window_s` seconds old.
     """
 
     def __init__(self, now: float, window_s: float) -> None:

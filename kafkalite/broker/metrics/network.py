@@ -1,4 +1,4 @@
-"""Report metrics of connections, authentication, network workers, the I/O pool and parked responses."""
+"""Report metrics of connections, authentication, threads, fetch sessions and parked requests."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Keep references to the parts of a broker that its metrics read.
 
-The broker sets them while it starts. None means that a part is not set yet.
+The broker sets them while it starts. None: the part is not set yet, or the broker has no such part.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class Parts:
-    """References to the parts of a broker. The broker's thread writes them; the HTTP server's threads read them."""
+    """References to the parts of a broker. The threads that start and configure the broker write them; the HTTP
+    server's threads read them.
+    """
 
     config: BrokerConfig
     clock: Clock

@@ -1,4 +1,4 @@
-"""Report metrics of the data directory: free space, group commit, the journal, producers, the trusted time."""
+"""Report metrics of the data directory: space, group commit, appends, journal, segments, producers, trusted time."""
 
 from __future__ import annotations
 
