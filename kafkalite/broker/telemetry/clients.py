@@ -1,7 +1,7 @@
 """Collect the metrics that clients push (KIP-714): client instances, their subscriptions, and the reported series.
 
     GetTelemetrySubscriptions ─▶ subscription ─▶ the union of the subscriptions that match the client
-    PushTelemetry ─▶ admit (may it push now?) ─▶ take (decompress, decode, keep)
+    PushTelemetry ─▶ admit (may it push now?) ─▶ read (decompress, decode) ─▶ keep
     /metrics ─▶ families
 
 An *instance* is a client, identified by its client instance id. The number of instances and of their series is limited.
@@ -196,7 +196,11 @@ class ClientMetrics:
         yield Family("kafkalite_client_metric", "gauge", text, _rows(told, counter=False))
 
     def _instance(self, instance_id: bytes, client: Client) -> _Instance:
-        """Return the client's instance. On another connection it starts again, as in Kafka when a connection closes."""
+        """Return the client's instance; create it if necessary. KafkaError if there is no room for it.
+
+        If the client has another connection now, or a subscription has changed, a new instance replaces the old one. It
+        keeps the series of the old instance, but not its times and its last error.
+        """
         now = self._clock.monotonic()
         configs = self._configs()
         place = (client.address, client.port)
@@ -283,7 +287,7 @@ class ClientMetrics:
 
     def _keep(self, instance: _Instance, points: Iterable[otlp.Point]) -> None:
         """Store the points of a push; sum up counters that the client sends as deltas. Drop and count new series beyond
-        a limit, or with a name that is too long or not printable."""
+        a limit, or whose name or attributes are too long or not printable."""
         for point in points:
             attributes = ",".join(f"{key}={value}" for key, value in point.attributes)
             key = (point.name, attributes, point.counts)
