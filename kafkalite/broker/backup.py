@@ -4,13 +4,13 @@
                broker stopped: lock the data directory, and use the files as they are
     copy       copy the files ─▶ write the journal ─▶ check the copy ─▶ remove the file `backup.unfinished`
 
-Full segments are hard-linked if the copy is on the same file system, except after an unclean stop. All other files are
-copied.
+A backup can hard-link full segments if the copy is on the same file system, except after an unclean stop. All other
+files are copied.
 
 No broker starts on an incomplete copy. The copy gets its journal last, and contains the file `backup.unfinished` until
 it is checked.
 
-Blocks. A lock on the file `backup.request` allows one backup of a directory at a time.
+Blocks. One backup of a directory is made at a time: a lock on `backup.request`, or the directory's own, ensures that.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ class Plan:
 
 @dataclass(slots=True)
 class Report:
-    """The result of a backup. Sizes are in bytes. `findings` are faults of the copy, which the original has, too."""
+    """The result of a backup. Sizes are in bytes. `findings` are partitions that are missing in the copy, and faults
+    of the copy, which the original has, too.
+    """
 
     node_id: str
     partition_count: int = 0
@@ -188,7 +190,7 @@ def _running(source: str) -> Iterator[Plan]:
 
 
 def _remove_links(links: str) -> None:
-    """Remove the links. If the broker is still adding links, retry until it has removed these itself."""
+    """Remove the links. If the broker is still adding links, retry until the broker has removed them."""
     deadline = time.monotonic() + ANSWER_S_MAX
     while True:
         try:

@@ -387,7 +387,7 @@ class Composition:
     # --- changes, on any thread ---------------------------------------------------------------------------------------
 
     def _use_config(self, config: BrokerConfig) -> None:
-        """Apply changed network settings. Any thread."""
+        """Apply changed settings of the network and the I/O pool. Any thread."""
         if self.acceptor is not None:
             self.acceptor.set_limits(
                 connections_max=config.max_connections,

@@ -6,7 +6,8 @@ instead.
     3  call the handler, on the network worker or on the I/O pool
     4  encode the response. If it is a Deferred, the thread that completes it encodes it later
 
-A long request takes the steps 2 to 4 in portions, on the thread of kafkalite.broker.limits.long_requests.
+A long request takes the steps 2 to 4 in portions, on the thread of kafkalite.broker.limits.long_requests. If its
+handler may block, steps 3 and 4 run on the I/O pool.
 
 The requests of one connection take effect in order, and their answers leave in order. If a request cannot be answered,
 the connection is closed with one log line.
@@ -216,7 +217,7 @@ class Dispatcher:
     - the handler fails
     - the response needs more memory than the client may use (broker.memory.max)
 
-    The first three are as in Kafka.
+    The first two are as in Kafka.
     """
 
     def __init__(

@@ -1,7 +1,8 @@
 """Check the machine for `kafkalite check`: the disk, limits, memory and clock that a broker depends on.
 
-Each row is a finding. If the finding is a problem, the row also has the reason. The sources are the kernel's files
-(proc(5), statvfs(3)). A row whose source is missing on this system is left out.
+Each row is a finding. If the finding is a problem, the row also has the reason. The sources are the kernel (proc(5),
+statvfs(3), getrlimit(2), adjtimex(2)), timed syncs, and the stored expiry time. A row is left out if this system lacks
+its setting in /proc/sys, or if no expiry time is stored.
 
 Blocks: the check writes and syncs a file in the data directory, or in its nearest existing parent.
 """

@@ -4,7 +4,7 @@
     join        register with the id that the broker will have; clients cannot connect yet
     hand over   send ACLs, quotas and settings to the controllers; create the topics there, with their only replica here
     raise       raise leader epochs above those in the logs, and producer ids above those allocated here
-    leave       end the registration, as a broker that stops does
+    leave       end the registration, as a broker that stops does; then adjust the committed offsets of groups
     become      give the directory the topics' new ids and the cluster's identity (kafkalite.broker.log.handover)
 
 Records are not moved or rewritten. Offsets, epochs, and the state of producers and transactions stay the same. After an

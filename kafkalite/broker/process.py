@@ -1,4 +1,4 @@
-"""Prepare the process for a broker: descriptor limit, heap, and the libraries that the first requests need."""
+"""Prepare the process for a broker: descriptor limit, heap, GIL, and the libraries that the first requests need."""
 
 from __future__ import annotations
 

@@ -115,8 +115,7 @@ class Broker:
             raise
         self.clock: Clock = clock or SystemClock()
         self.failed = threading.Event()
-        """Set when the broker cannot continue, because a listener's thread or the data directory has failed: stop the
-        broker."""
+        """Set when the broker cannot continue, for example because a listener's thread has failed: stop the broker."""
         self._life = threading.RLock()  # held while it starts or stops
         self._given_up = threading.Event()  # the start should end early
         self._faults: object | None = None  # injected into requests, in a broker under test: kafkalite.testing
