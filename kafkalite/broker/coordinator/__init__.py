@@ -59,7 +59,7 @@
 Requests are messages of `kafkalite.wire.protocol`. A response that has to wait is a `kafkalite.base.deferred.Deferred`.
 
 Lock order: a transactional id's lock ▸ a group's lock ▸ the locks of the tables, the timers and the state log. The last
-three are leaves. Responses and callbacks into other packages run without any of these locks.
+three are leaves. Responses are delivered without any of these locks.
 
 A transaction:
 

@@ -6,7 +6,7 @@
     range      the partitions of each topic are divided equally
 
 Both assign every partition of a subscribed topic to exactly one of its subscribers. The result depends only on the
-arguments: members are processed in the order of their ids.
+arguments: the order of the ids decides between members that are otherwise equal.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _cut(topic: bytes, subscribers: list[str], members: Mapping[str, Subscriber]
 def _uniform_alike(
     members: Mapping[str, Subscriber], topics: frozenset[bytes], counts: Mapping[bytes, int]
 ) -> dict[str, Assignment]:
-    """Assign if all members have the same subscription: equal shares, as far as possible.
+    """Assign equal shares, as far as possible, to members that all have the same subscription.
 
     The members with the most partitions now get the shares that are larger by one.
     """
@@ -127,7 +127,7 @@ def _uniform_alike(
 
 
 def _uniform_mixed(members: Mapping[str, Subscriber], counts: Mapping[bytes, int]) -> dict[str, Assignment]:
-    """Assign if subscriptions differ.
+    """Assign partitions to members whose subscriptions differ.
 
     Members keep their valid partitions. Free partitions go to the members with the fewest partitions. Then the members'
     numbers of partitions are balanced.

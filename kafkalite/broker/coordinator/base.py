@@ -47,7 +47,7 @@ RECORD_SIZE_MAX: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """The objects that all groups share."""
+    """The objects that groups share. In a cluster, each partition's groups have their own `write` and `home`."""
 
     clock: Clock
     timers: TimerQueue
@@ -75,7 +75,7 @@ def is_too_large(code: int) -> bool:
 
 
 def write_error(code: int) -> int:
-    """Return the code with which to answer a member after this error in a write of its group.
+    """Return the error code for the client if a write of its group or transactional id failed with `code`.
 
     Source: CoordinatorOperationExceptionHelper of Kafka 4.1, and TransactionStateManager for transactions.
     """
@@ -153,7 +153,7 @@ class GroupBase(Outbox, ABC):
         """Return the error code if this member may not commit now, else 0.
 
         `version` is OffsetCommit's; members of the consumer protocol (KIP-848) need 9 or later. In a transaction
-        (TxnOffsetCommit) a commit without a member id is always allowed.
+        (TxnOffsetCommit), a live group accepts a commit without a member id, instance id and generation.
         """
 
     def knows_offset_locked(self, partition: TopicPartition) -> bool:
@@ -181,7 +181,7 @@ class GroupBase(Outbox, ABC):
         """Return the time in ms from which the retention of a committed offset counts; None while the offset must be
         kept.
 
-            classic group, empty                      the commit, or later the moment when the group became empty
+            classic group, empty                      the commit, or the moment when it became empty if that is later
             classic group that never had members      the commit
             Stable classic group, type `consumer`     the commit; None if members subscribe to the topic
             group of the consumer protocol (KIP-848)  the commit; None if members subscribe to the topic
@@ -199,7 +199,7 @@ class GroupBase(Outbox, ABC):
 
     @abstractmethod
     def bury_locked(self) -> None:
-        """Mark the group as dead. Later requests to this object get an error that makes clients look up the group
+        """Mark the group as dead. Members that still use this object get an error, and look for the coordinator
         again.
         """
 
@@ -213,4 +213,4 @@ class GroupBase(Outbox, ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """Refuse all waiting requests because the broker stops; clients look for another coordinator."""
+        """Refuse all waiting requests, because the broker stops or no longer coordinates the group."""

@@ -5,8 +5,8 @@
     SyncGroup   returns the assignment; there is no leader
     Heartbeat   returns REBALANCE_IN_PROGRESS when the member has to rejoin (`ConsumerState.must_join_again`)
 
-A JoinGroup runs as an operation in a batch (`operation_queue`). A SyncGroup and a Heartbeat change nothing, so they are
-answered at once from the durable state.
+A JoinGroup runs as an operation in a batch (`operation_queue`). A SyncGroup and a Heartbeat only set timers, so they
+are answered at once from the durable state.
 
 Thread rule: as in `base`.
 """
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class ClassicMembers:
-    """The classic members of one group."""
+    """Handles the requests of one group's classic members."""
 
     __slots__ = ("_changes", "_parts")
 
@@ -161,7 +161,7 @@ class ClassicMembers:
         )
 
     def _joined_locked(self, response: JoinGroupResponse) -> None:
-        """Start the timeout within which the member must sync, now that its join is durable: its rebalance timeout."""
+        """Start the timeout for the member's SyncGroup, because its join is durable now."""
         member = self._changes.durable.members.get(response.member_id)
         if response.error_code == 0 and member is not None and member.classic is not None:
             self._parts.timers.await_sync(member)

@@ -1,4 +1,4 @@
-"""Bundle the objects that the parts of one classic group have in common: state, responses, sessions, memory."""
+"""Bundle the objects that the parts of one classic group have in common, such as its state and its sessions."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ class ClassicState:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def identity_error(self, member_id: str, instance_id: str | None) -> int:
-        """Return 0 if this member id belongs to the group and to this instance id now, else the error code."""
+        """Return 0 if the group has this member, with this instance id (None: any). Else return the error code."""
         if instance_id is not None:
             holder = self.static_ids.get(instance_id)
             if holder is None:

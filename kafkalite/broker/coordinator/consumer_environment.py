@@ -1,4 +1,4 @@
-"""Bundle the objects that all consumer groups (KIP-848) share: topics, timeouts, assignors, limits."""
+"""Bundle the objects that all consumer groups (KIP-848) share, such as topics, timeouts and assignors."""
 
 from __future__ import annotations
 

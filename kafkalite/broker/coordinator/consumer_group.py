@@ -12,7 +12,7 @@
                    ├─ ConsumerMemory        members' memory
                    └─ StagedChanges         the state that all of these read and change, and its records
 
-Thread rule: as in `base`. A batch runs under the lock, on the thread of a request or on the I/O pool.
+Thread rule: as in `base`. A batch runs under the lock, on the thread that adds an operation or on the I/O pool.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ class ConsumerGroup(GroupBase):
     # --- from load to stop --------------------------------------------------------------------------------------------
 
     def restore(self, state: ConsumerState) -> None:
-        """Use this state from the log, before the group is in the table. `wake` starts the sessions."""
+        """Set the state that was read from the log, before the group is in the table. `wake` starts the sessions."""
         with self.changing():
             self._changes.restore(state)
 
@@ -273,7 +273,7 @@ class ConsumerGroup(GroupBase):
     def take_over_locked(self, group: Group, state: ConsumerState) -> None:
         """Take the place of a classic group; `state` has its members as `conversion.upgraded` returns them.
 
-        The group's records are written together with the change by the heartbeat that caused the upgrade.
+        The heartbeat that caused the upgrade writes the group's records together with its own changes.
         """
         self._changes.replace_classic(group, state)
         self._operations.members_changed_locked(ConsumerState())

@@ -43,7 +43,7 @@ class HeartbeatCaller:
 
 
 class ConsumerHeartbeats:
-    """The heartbeats of one group."""
+    """Handles the heartbeats of one group."""
 
     __slots__ = ("_changes", "_consumers", "_group_id", "_membership", "_memory", "_subscriptions")
 
@@ -116,9 +116,9 @@ class ConsumerHeartbeats:
     def _check_epoch(member: ConsumerMember, epoch: int, owned: Assignment | None) -> None:
         """Raise FencedMemberEpoch unless the request's member epoch is valid.
 
-        Valid are the member's current epoch, 0 (the member rejoins), and the member's previous epoch if the client owns
-        no other partitions (it lost a response). A classic member cannot join with epoch 0: its id belongs to another
-        process.
+        The member's current epoch and 0 (the member rejoins) are valid. So is the previous epoch if the member has all
+        partitions that the client owns (the client lost a response). For a classic member 0 is invalid: its id belongs
+        to another process.
         """
         if epoch == member.epoch or (epoch == JOIN_EPOCH and member.classic is None):
             return

@@ -60,7 +60,7 @@ class MemberKey:
 
 @dataclass(slots=True, kw_only=True)
 class GroupValue:
-    """The value of kind 3: the group epoch."""
+    """The value of kind 3: the group epoch, and the hash of the subscribed topics."""
 
     epoch: int = 0
     metadata_hash: int = 0
@@ -252,7 +252,7 @@ def kind_of(key: bytes) -> int:
 
 
 def read_key(key: bytes) -> tuple[str, str]:
-    """Return (group id, second part of the key) of a key of a kind that the module lists. CodecError.
+    """Return (group id, second part) of a key of a listed kind. CodecError if it is malformed.
 
     The second part is a member id, an expression, or "" for a key of the whole group.
     """
@@ -263,7 +263,7 @@ def read_key(key: bytes) -> tuple[str, str]:
 
 
 def read_value(kind: int, data: bytes) -> Value:
-    """Return the value of a record of a kind that the module lists, except kind 4. CodecError."""
+    """Return the value of a record of a listed kind other than 4. CodecError if it is malformed."""
     version = kind_of(data)
     if version != VERSION:
         raise CodecError(f"unsupported version {version} of record type {kind}")
@@ -294,8 +294,8 @@ def assignment_of(rows: Sequence[TopicPartitions | CurrentPartitions]) -> Assign
 
 
 def epochs_of(value: CurrentValue) -> AssignmentEpochs:
-    """Return the epoch in which each of a member's partitions was assigned. If the record has none, it is the member's
-    epoch, as in Kafka.
+    """Return the epoch in which each of a member's partitions was assigned. If the record lacks these epochs, return
+    the member's epoch for all partitions, as in Kafka.
     """
     epochs: AssignmentEpochs = {}
     for row in (*value.partitions_pending_revocation, *value.assigned_partitions):

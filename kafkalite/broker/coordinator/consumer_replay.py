@@ -25,7 +25,7 @@ class ConsumerReplay:
         self._described: set[tuple[str, str]] = set()
 
     def drop(self, group_id: str) -> None:
-        """Drop the consumer group with this id, as read so far, because a later record makes it a classic group."""
+        """Drop the consumer group with this id, because a later record deletes it or makes it a classic group."""
         self._states.pop(group_id, None)
         self._described = {(group, member) for group, member in self._described if group != group_id}
 
@@ -81,7 +81,7 @@ class ConsumerReplay:
     def finish(self) -> dict[str, ConsumerState]:
         """Return group id → state.
 
-        An assignment that has no member is dropped: the broker died while it was deleting the group.
+        An assignment that has no member is dropped: the broker died while it was deleting the member.
         """
         for group_id, state in self._states.items():
             for member_id in [name for name in state.members if (group_id, name) not in self._described]:

@@ -124,7 +124,7 @@ class ConsumerMember:
         return replace(self, assigned=assigned, revoking=revoking, assignment_epochs=epochs)
 
     def away(self) -> ConsumerMember:
-        """Return this static member as a member that has left for a while.
+        """Return this static member in the state after it left temporarily.
 
         It keeps its partitions, with assignment epoch 0.
         """
@@ -179,7 +179,7 @@ class ConsumerState:
         return copy
 
     def changes_since(self, before: ConsumerState) -> MemberChanges:
-        """Return the members that are new or differ from an earlier state."""
+        """Return the members that were removed, added or changed since an earlier state."""
         updated: list[tuple[ConsumerMember | None, ConsumerMember]] = []
         for member_id, member in self.members.items():
             old = before.members.get(member_id)
@@ -240,8 +240,8 @@ class ConsumerState:
     def must_join_again(self, member: ConsumerMember) -> bool:
         """Return whether a classic member has to rejoin.
 
-        It has to if there is a newer target, if it has partitions to revoke, or if all partitions for which it waits
-        are free.
+        It has to if the group epoch is above its own, if it has partitions to revoke, or if all partitions for
+        which it waits are free.
         """
         if member.epoch < self.epoch or member.state is MemberState.UNREVOKED:
             return True
@@ -253,7 +253,7 @@ class ConsumerState:
         return not missing.isdisjoint(self.owners)
 
     def assignor(self, default: str) -> str:
-        """Return the name of the assignor that most members request."""
+        """Return the name of the assignor that most members request; `default` if they request none."""
         votes = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
         return min(votes, key=lambda name: (-votes[name], name)) if votes else default
 
@@ -275,7 +275,7 @@ def spoken_by(members: Iterable[ConsumerMember]) -> set[str]:
 
 
 def topic_ids(names: Iterable[str], topics: Mapping[str, Topic]) -> frozenset[bytes]:
-    """Return the ids of the topics that exist."""
+    """Return the ids of the topics in `names` that exist."""
     return frozenset(topics[name].id for name in names if name in topics)
 
 
@@ -291,8 +291,9 @@ def reconciled(
 ) -> ConsumerMember:
     """Return the member after its next step towards its target; the same object if no step is possible now.
 
-    `owned` has the partitions that the client reports as owned; None if it did not report any. `readable` has the ids
-    of the member's subscribed topics. Partitions of other topics are revoked at once, even if they are in the target.
+    `owned` has the partitions that the client reports as owned; None if its request lacks this list. `readable` has the
+    ids of the member's subscribed topics. Partitions of other topics are revoked at once, even if they are in the
+    target.
     """
     if member.state is MemberState.STABLE and member.epoch == target_epoch:
         return _without_unread(member, readable, owned) if subscription_changed else member

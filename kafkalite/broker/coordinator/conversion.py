@@ -44,8 +44,8 @@ def upgraded(group: Group, topics: Mapping[str, Topic], hashes: MetadataHashes) 
     """Return the state of the consumer group that a classic group becomes. GroupIdNotFound if it cannot be
     converted.
 
-    The last assignment of each member becomes its current assignment and its target assignment. The generation becomes
-    the group epoch and the epoch of every member.
+    The last assignment of each member becomes its current assignment and its target assignment; without one, a member
+    keeps the partitions that it reported. The generation becomes the group epoch and the epoch of every member.
     """
     state = ConsumerState()
     state.epoch = state.target_epoch = group.generation
@@ -76,7 +76,8 @@ def _upgraded(member: Member, group: Group, topics: Mapping[str, Topic]) -> tupl
     """Return (a classic group's member as a member of a consumer group, the partitions that it reported as owned).
 
     The member reported them when it joined. If it joined after the group's protocol was chosen, it may not support that
-    protocol; its first protocol is used then. ValueError if its metadata is malformed.
+    protocol; its first protocol is used then. ValueError if its metadata is malformed; GroupIdNotFound if its
+    assignment has user data.
     """
     spoken = {name for name, _ in member.protocols}
     metadata = member.metadata(group.protocol) if group.protocol in spoken else member.protocols[0][1]
@@ -161,7 +162,7 @@ def downgraded(
     environment: Environment,
     topics: Mapping[str, Topic],
 ) -> Group:
-    """Return the classic group that a consumer group becomes, without the members `gone`.
+    """Return the classic group that a consumer group becomes, without the members in `gone`.
 
     All remaining members use the classic protocol. Each member's target assignment becomes its assignment. The group is
     Stable and has no timers until `Group.begin_locked`.

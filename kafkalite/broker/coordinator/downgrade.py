@@ -1,6 +1,6 @@
 """Convert a consumer group (KIP-848) to a classic group when only classic members are left (online downgrade).
 
-When the last member with the consumer protocol leaves, the classic group is created. Its records and the tombstones of
+When the last member with the consumer protocol is gone, the classic group is created. Its records and the tombstones of
 the consumer group are written together (`conversion`). When they are durable, the classic group replaces the consumer
 group.
 
@@ -34,15 +34,15 @@ class Downgrade:
         self._changes = changes
 
     def is_possible(self, gone: Collection[str]) -> bool:
-        """Return whether the group could become a classic group without the members `gone`."""
+        """Return whether the group may become a classic group when the members in `gone` are removed."""
         left = [member for member_id, member in self._changes.staged.members.items() if member_id not in gone]
         if not left or any(member.classic is None for member in left) or not spoken_by(left):
             return False
         return self._consumers.downgrades and len(left) <= self._group.environment.size_max
 
     def stage(self, gone: Collection[str], generation: int, rebalances: str | None) -> None:
-        """Stage the replacement of the group by a classic group without the members `gone`. The batch of operations
-        then ends.
+        """Stage the replacement of the group by a classic group without the members in `gone`. The batch of
+        operations then ends.
 
         `rebalances` is the reason for the first rebalance of the classic group; None if it does not rebalance.
         """

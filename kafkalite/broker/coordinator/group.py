@@ -4,7 +4,7 @@
     PreparingRebalance   ─▶ CompletingRebalance    all members have joined, or the time for it is over
     PreparingRebalance   ─▶ Empty                  no member is left
     CompletingRebalance  ─▶ Stable                 the leader's assignment is durable
-    CompletingRebalance  ─▶ PreparingRebalance     a client joins, or a member leaves or times out
+    CompletingRebalance  ─▶ PreparingRebalance     a client joins, a member leaves or times out, or the write fails
     Stable               ─▶ PreparingRebalance     a client joins, or a member leaves or times out
     any state            ─▶ Dead                   the group is deleted, replaced or unloaded
 
@@ -142,7 +142,7 @@ class Group(GroupBase):
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def join(self, request: JoinGroupRequest, caller: Caller) -> Deferred[JoinGroupResponse]:
-        """Handle JoinGroup; the response waits until all members have joined."""
+        """Handle JoinGroup. During a rebalance, the response waits for the next generation."""
         return self._joins.join(request, caller)
 
     def sync(self, request: SyncGroupRequest) -> Deferred[SyncGroupResponse]:
@@ -161,7 +161,7 @@ class Group(GroupBase):
             return ErrorCode.REBALANCE_IN_PROGRESS if self.state is State.PREPARING else 0
 
     def leave(self, member_id: str, instance_id: str | None) -> int:
-        """Handle LeaveGroup for one member, which is named by member id, or by instance id alone."""
+        """Handle LeaveGroup for one member, which is identified by its member id, its instance id, or both."""
         with self.changing():
             if self.state is State.DEAD:
                 return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -201,8 +201,8 @@ class Group(GroupBase):
         A commit without generation, member id and instance id comes from an administrator, or from a consumer that is
         not a member. It is allowed while the group is empty.
 
-        In a transaction such a commit is always allowed, since older producers do not send the member id. A
-        transactional commit is also allowed during a rebalance, and does not extend the session.
+        In a transaction, a live group always allows such a commit, since older producers do not send the member id. A
+        transactional commit is also allowed in CompletingRebalance, and does not extend the session.
         """
         if self.state is State.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -250,9 +250,9 @@ class Group(GroupBase):
     # --- what outlives the broker -------------------------------------------------------------------------------------
 
     def inherit_locked(self, generation: int, members: Iterable[Inherited]) -> None:
-        """Use the members of the consumer group that this group replaces, before this group is in the table.
+        """Add the members of the consumer group that this group replaces. Call this before the group is in the table.
 
-        The state is then Stable. The caller sets the assignments; `begin_locked` starts the sessions.
+        The state becomes Stable. The caller sets the assignments; `begin_locked` starts the sessions.
         """
         self._classic.generation = generation
         self._classic.protocol_type = CONSUMER_PROTOCOL
@@ -277,7 +277,7 @@ class Group(GroupBase):
         return self._classic.record({member.member_id: member.assignment for member in self.members.values()})
 
     def begin_locked(self, rebalances: str | None) -> None:
-        """Start the members' sessions, when the group's record is durable.
+        """Start the members' sessions, because the group's record is durable now.
 
         If `rebalances` has a reason, also start a rebalance.
         """
@@ -294,7 +294,7 @@ class Group(GroupBase):
             self._sessions.end_waits_locked(member, ErrorCode.REBALANCE_IN_PROGRESS)
 
     def restore(self, value: GroupMetadataValue) -> None:
-        """Use this state from the log, before the group is in the table. `wake` starts the sessions."""
+        """Set the state that was read from the log, before the group is in the table. `wake` starts the sessions."""
         with self.changing():
             self._classic.generation = value.generation
             self._classic.protocol_type = value.protocol_type or None

@@ -64,7 +64,7 @@ class Committed(NamedTuple):
         """Return whether the offset belongs to the current topic of its name, and not to a deleted topic of the same
         name.
 
-        `topic_id` is the current topic's id; None if no topic has this name.
+        `topic_id` is the current topic's id. It is None if no topic has this name; the result is then True.
         """
         return topic_id is None or self.topic_id in (ZERO_UUID, topic_id)
 
@@ -168,10 +168,10 @@ class GroupOffsets:
     def expired(
         self, now_ms: int, retention_ms: int, since_ms: Callable[[str, Committed], int | None]
     ) -> list[TopicPartition]:
-        """Return the expired offsets.
+        """Return the partitions whose offset has expired. Those with a pending offset are left out.
 
         An offset expires at the time that the client set. Without such a time, it expires `retention_ms` after the time
-        that `since_ms` returns (None: keep the offset).
+        that `since_ms` returns. If this is None, the offset is kept in any case.
         """
         gone = []
         for partition, committed in self:

@@ -1,6 +1,6 @@
 """Rebuild groups and offsets from the records of one partition of `__consumer_offsets`.
 
-    take(entry) for each record, in order ─▶ settle ─▶ offsets, values of classic groups, consumer groups
+    take(entry) for each record or marker, in order ─▶ settle ─▶ offsets, values of classic groups, consumer groups
 
 Thread rule: belongs to the reading thread.
 """
@@ -33,9 +33,9 @@ OFFSET_PREFIXES: Final = frozenset(kind.to_bytes(2, "big") for kind in OFFSET_KI
 class GroupReplay:
     """The state of one partition while it is replayed.
 
-    Usually most commits in a log are replaced by later commits with the same key. So commits are not decoded at once:
-    only the newest commit of each key is kept. It is decoded when a transactional commit, a marker or the end of the
-    log is reached.
+    Usually most commits in a log are replaced by later commits with the same key. So commits outside transactions are
+    not decoded at once: only the newest commit of each key is kept. It is decoded when a transactional commit, a marker
+    or the end of the log is reached.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class GroupReplay:
         self._newest: dict[bytes, Stored] = {}  # commits outside transactions that are not decoded yet, by key
 
     def group_ids(self) -> set[str]:
-        """Return the ids of the groups that exist."""
+        """Return the ids of the classic groups, and of the groups that have offsets."""
         return {group_id for group_id, kept in self.offsets.items() if kept or kept.pending()} | self.values.keys()
 
     def take(self, entry: Stored | Marker) -> None:

@@ -1,4 +1,4 @@
-"""Coordinate all consumer groups of this broker: dispatch requests, load groups at start, expire offsets and groups.
+"""Coordinate all consumer groups of this broker: dispatch requests, load and delete groups, expire offsets and groups.
 
     GroupCoordinator ─┬─▶ GroupTable         the groups
                       ├─▶ CommittedOffsets   their committed offsets
@@ -7,8 +7,8 @@
 If a partition of `__consumer_offsets` cannot be read, its groups are not served. An error is better than a response
 that ignores committed offsets.
 
-Thread rule: any thread may call anything; nothing here waits for a disk. `_lock` guards the issued member ids. It is a
-leaf: it may be taken under a group's lock, never the other way round.
+Thread rule: any thread may call anything; only loading (`read_log`) waits for a disk. `_lock` guards the issued member
+ids. It is a leaf: it may be taken under a group's lock, never the other way round.
 """
 
 from __future__ import annotations
@@ -193,8 +193,7 @@ class GroupCoordinator:
     def _size_error(self, request: JoinGroupRequest, caller: Caller) -> int:
         """Return the error code if a member's metadata exceeds the log's maximum record size, else 0.
 
-        Kafka returns this code only in response to the SyncGroup, and until then keeps the metadata for a session
-        timeout.
+        Kafka returns this code only in response to the SyncGroup, and keeps the metadata until then.
         """
         size = sum(len(protocol.name) + len(protocol.metadata) for protocol in request.protocols)
         size_max = self.log.record_size_max()
@@ -256,8 +255,8 @@ class GroupCoordinator:
     def _to_join(
         self, group_id: str, holder: Holder | None, *, may_be_new: bool
     ) -> tuple[Group | ConsumerGroup | None, int]:
-        """Return the group for a join with the classic protocol, or an error. An empty consumer group is converted to a
-        classic group.
+        """Return (the group for a join with the classic protocol, 0), or (None, error code). An empty consumer group
+        is replaced by a classic group.
         """
         group, code = self.table.lookup_or_new(group_id, holder, Group) if may_be_new else self.table.lookup(group_id)
         if group is None:
@@ -326,7 +325,7 @@ class GroupCoordinator:
     def _to_consume(self, request: ConsumerGroupHeartbeatRequest, holder: Holder | None) -> ConsumerGroup:
         """Return the consumer group for a heartbeat; KafkaError if there is none.
 
-        A classic group is converted first, if it is empty or may be upgraded.
+        For a join, a classic group that is empty or may be upgraded becomes a consumer group first.
         """
         group_id, may_be_new = request.group_id, request.member_epoch == JOIN_EPOCH
         if may_be_new:
@@ -475,7 +474,7 @@ class GroupCoordinator:
     def expire_now(self) -> int:
         """Delete expired offsets and groups; return how many groups were affected.
 
-        An empty group without offsets is deleted.
+        A group without members is deleted when its last offset expires or it has none.
         """
         now_ms = self._logs.expiry_time.time_ms()
         retention_ms = self._config.offsets_retention_minutes * MINUTE_MS

@@ -28,7 +28,7 @@ NEW_MEMBER_TIMEOUT_S: Final = 300.0
 
 
 class Joins:
-    """The joins of one group."""
+    """Handles the joins of one group."""
 
     __slots__ = ("_classic", "_parts", "_rebalance", "_static")
 
@@ -39,7 +39,7 @@ class Joins:
         self._static = StaticMembers(parts, rebalance)
 
     def join(self, request: JoinGroupRequest, caller: Caller) -> Deferred[JoinGroupResponse]:
-        """Handle JoinGroup; the response waits until all members have joined."""
+        """Handle JoinGroup. During a rebalance, the response waits for the next generation."""
         answer: Deferred[JoinGroupResponse] = Deferred()
         with self._parts.changing():
             code = self._join_locked(request, caller, answer)

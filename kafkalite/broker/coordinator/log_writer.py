@@ -4,8 +4,8 @@
     2  one job on the I/O pool does all queued appends, and requests a flush
     3  when the appended records are safe, the callbacks are called, in the order of the writes
 
-Records are *safe* when all in-sync replicas have them. If no other replica is in sync, they are safe when they are on
-this disk.
+Records are *safe* when all in-sync replicas have them. If no other replica is in sync, they must also be on this disk,
+unless the writer does not flush.
 
 Thread rule: `write` from any thread, without waiting. Callbacks run one at a time, without any lock of this module, and
 must not block. The writer's lock is a leaf.
@@ -78,8 +78,8 @@ class LogWriter:
     def write(self, append: Callable[[PartitionLog], int], callback: Callable[[int], object]) -> None:
         """Queue an append. `append` gets the log and returns the log's end offset after the append.
 
-        When the write is safe, `callback` gets 0. After a failure it gets the code of the append's KafkaError or of the
-        failed flush.
+        When the write is safe, `callback` gets 0. After a failure it gets the error code, which is KAFKA_STORAGE_ERROR
+        for an unexpected error.
         """
         write = _Write(append, callback)
         with self._lock:
@@ -103,7 +103,7 @@ class LogWriter:
 
         A refusal because of the log's contents is reported only after a flush. For example, a marker is refused if the
         log has a newer marker, which a killed process may have left unsynced. Other refusals, such as too few in-sync
-        replicas or another leader, are reported at once.
+        replicas or another leader, need no flush.
         """
         with self._lock:
             writes, self._waiting = self._waiting, []
@@ -137,8 +137,8 @@ class LogWriter:
         self._schedule()
 
     def _finish(self, writes: list[_Write], code: int) -> None:
-        """Report all completed writes to their callbacks, in order. This runs on the thread that completed the last
-        write: the flusher, a thread of the I/O pool, or the thread that serves a follower's fetch.
+        """Mark these writes as completed, and report completed writes to their callbacks, in order. This runs, for
+        example, on the flusher, on the I/O pool, or on the thread that serves a follower's fetch.
         """
         with self._lock:
             for write in writes:

@@ -1,7 +1,7 @@
 """Define the requests between a transaction coordinator and a partition leader.
 
 The coordinator sends a marker to the leader; a marker ends a transaction in the partition. The leader asks the
-coordinator whether a transaction may write to the partition.
+coordinator to add the partition to a transaction, or whether the transaction has it.
 
 Thread rule: the objects are immutable. Their methods that append to a log follow the thread rule of PartitionLog.
 """

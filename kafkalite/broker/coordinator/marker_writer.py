@@ -5,8 +5,8 @@
     3  a partition that failed is tried again after a delay
     4  when the markers of all partitions are durable, done() is called
 
-A partition needs no marker if its topic was deleted, or if it has seen a later epoch of the producer or coordinator. If
-another broker leads the partition, the marker is sent to that broker.
+A partition needs no marker if its topic was deleted, or if it has seen a later epoch of the producer or (in a cluster)
+of the coordinator. If another broker leads the partition, the marker is sent to that broker.
 
 Thread rule: any thread; nothing waits. `done` is called without a lock, on the thread that ends the last write. The
 lock is a leaf.
@@ -120,7 +120,7 @@ class MarkerWriter:
     def _led_elsewhere(self, partition: TopicPartition) -> int | None:
         """Return the id of the other broker that leads a partition; -1 if the partition has no leader.
 
-        None if this broker leads the partition, or if it was deleted.
+        None if this broker leads the partition, or if the partition was deleted.
         """
         topic = self._logs.topics.get(partition.topic)
         if topic is None or not 0 <= partition.partition < len(topic.partitions):

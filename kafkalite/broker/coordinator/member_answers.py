@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class MemberAnswers:
-    """The responses of one group."""
+    """Answers the joins and syncs of one group."""
 
     __slots__ = ("_classic", "defer")
 

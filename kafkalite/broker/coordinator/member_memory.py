@@ -1,7 +1,7 @@
 """Charge the memory of each group member to the client that sent its metadata.
 
-If there is not enough memory, a join or a larger subscription is refused with GROUP_MAX_SIZE_REACHED. It does not wait,
-because members keep their memory until they leave. Members that are loaded from the log are charged to no client.
+If there is not enough memory, a join or a larger subscription is refused with GROUP_MAX_SIZE_REACHED. Waiting would
+not help, because members keep their memory until they leave. Members from the log are charged to no client.
 
 Thread rule: guarded by the lock of the members' group.
 """

@@ -32,7 +32,7 @@ logger = RepeatLogger(logging.getLogger(__name__), lines=EVENT_LINES)
 
 
 class MemberSessions:
-    """The members of one group."""
+    """Creates, renames and removes the members of one group, which `ClassicState` keeps. Runs their session timers."""
 
     __slots__ = ("_answers", "_changing", "_classic", "_memory", "_timed_out", "_timers")
 

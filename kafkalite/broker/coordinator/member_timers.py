@@ -8,7 +8,7 @@ Each timer waits for a request of one member:
 
 When a timer expires, an operation (`operation_queue`) fences the member, unless its request has arrived meanwhile.
 
-Thread rule: guarded by the group's lock; the timers' thread calls without the lock.
+Thread rule: guarded by the group's lock; the timers' thread calls `timed_out` without the lock.
 """
 
 from __future__ import annotations

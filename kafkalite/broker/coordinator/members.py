@@ -45,7 +45,7 @@ class Member:
     awaiting_sync: Deferred[SyncGroupResponse] | None = field(default=None)
 
     def metadata(self, protocol: str | None) -> bytes:
-        """Return the member's metadata for a protocol."""
+        """Return the member's metadata for a protocol; empty if it does not support the protocol."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     def vote(self, candidates: set[str]) -> str:

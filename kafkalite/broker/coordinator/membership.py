@@ -36,7 +36,7 @@ class Recognised(NamedTuple):
 
     member: ConsumerMember
     replaces: ConsumerMember | None = None
-    """The same static member under the id that it had before it left."""
+    """The same static member under its earlier member id."""
 
 
 class Membership:
@@ -96,7 +96,7 @@ class Membership:
         """Update a member with the data of a request, and reconcile it. Return (the member, whether its subscription
         changed).
 
-        `owned` has the partitions that the client reports as owned; None if it did not report any.
+        `owned` has the partitions that the client reports as owned; None if its request lacks this list.
         """
         changed = self._put(before.member, after, before.replaces)
         staged = self._changes.staged
@@ -125,7 +125,7 @@ class Membership:
         return codes
 
     def fence(self, members: Sequence[ConsumerMember], why: str) -> None:
-        """Remove members and bump the group epoch. If only classic members are left, downgrade the group instead."""
+        """Remove members and bump the group epoch. If the rest may be a classic group, downgrade the group instead."""
         for member in members:
             logger.info("member removed", extra=fields(group=self._group_id, member=member.member_id, why=why))
         gone = {member.member_id for member in members}

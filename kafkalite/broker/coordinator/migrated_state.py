@@ -45,7 +45,7 @@ UNDER_WAY: Final = frozenset(
 
 @dataclass(slots=True)
 class Groups:
-    """What the logs of `__consumer_offsets` contain."""
+    """The groups and committed offsets in the logs of `__consumer_offsets`."""
 
     names: set[str] = field(default_factory=set)
     positions: int = 0
@@ -54,17 +54,17 @@ class Groups:
 
 @dataclass(slots=True)
 class Transactions:
-    """What the logs of `__transaction_state` contain."""
+    """The transactional ids in the logs of `__transaction_state`."""
 
     ids: int = 0
     """Number of transactional ids."""
     producer_ids: set[int] = field(default_factory=set)
     under_way: list[str] = field(default_factory=list)
-    """Transactional ids with an open transaction."""
+    """Transactional ids whose transaction is not complete."""
 
 
 def look_at_groups(partitions: Iterable[PartitionLog]) -> Groups:
-    """Return how many groups and offsets there are. KafkaError or StartupError if a log cannot be read."""
+    """Return the groups and the number of offsets. KafkaError or StartupError if a log cannot be read."""
     found = Groups()
     for log in partitions:
         with _readable(log):
@@ -86,7 +86,10 @@ def fit_groups(partitions: Iterable[PartitionLog], now_ms: int) -> None:
 
 
 def look_at_transactions(partitions: Iterable[PartitionLog]) -> Transactions:
-    """Return how many transactional ids there are. KafkaError or StartupError if a log cannot be read."""
+    """Count the transactional ids, and collect their producer ids and unfinished transactions.
+
+    KafkaError or StartupError if a log cannot be read.
+    """
     found = Transactions()
     for log in partitions:
         with _readable(log):

@@ -53,7 +53,7 @@ class Offset(NamedTuple):
 
 
 class CommittedOffsets:
-    """The committed offsets of this broker's groups."""
+    """Commits, fetches and deletes the offsets of this broker's groups."""
 
     def __init__(
         self, config: BrokerConfig, logs: LogManager, timers: TimerQueue, log: StateLog, table: GroupTable
@@ -142,7 +142,7 @@ class CommittedOffsets:
     def _acceptable(
         self, offsets: Sequence[Offset], codes: list[int], retention_ms: int, *, rests: bool
     ) -> tuple[dict[TopicPartition, Committed], list[int]]:
-        """Return (the offsets that may be committed, a code for each of `offsets`). Their field `order` is not set yet.
+        """Return (the offsets that may be committed, without `order`; a code for each of `offsets`).
 
         With `rests`, other requests can run while a long list is checked.
         """
@@ -350,7 +350,7 @@ class CommittedOffsets:
             return {topic: group.offsets.of_topic(topic) for topic in group.offsets.topics()}
 
     def delete(self, group_id: str, partitions: list[TopicPartition]) -> Deferred[tuple[int, dict[str, int]]]:
-        """Handle OffsetDelete. The result is (code for the request, topic → code).
+        """Handle OffsetDelete. The result is (code for the request, topic → code for each refused topic).
 
         Offsets of topics to which the group subscribes are not deleted; these topics get GROUP_SUBSCRIBED_TO_TOPIC.
         """

@@ -2,14 +2,14 @@
 
     1  requests, timeouts and changes of topics add operations to the queue
     2  a batch runs all queued operations on the staged state
-    3  the records for what has changed are written at once
+    3  the records for all changes are written together
     4  when they are durable, the staged state is committed, requests are answered and timers are set
     5  if the write fails, the staged state is discarded, and the requests of the batch are answered with an error
 
-An operation that changes nothing is answered at once. Operations that arrive during a write wait for the next batch, so
-many joins at once need few writes.
+A batch that changes nothing is answered at once. Operations that arrive during a write wait for the next batch, so many
+joins at once need few writes.
 
-Thread rule: guarded by the group's lock. A batch runs on the thread of a request or on the I/O pool.
+Thread rule: guarded by the group's lock. A batch runs on the thread that adds an operation, or on the I/O pool.
 """
 
 from __future__ import annotations

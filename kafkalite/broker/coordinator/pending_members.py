@@ -1,6 +1,6 @@
 """Track member ids that were issued (MEMBER_ID_REQUIRED, KIP-394) and whose clients have not joined yet.
 
-An id is dropped after the client's session timeout, or earlier if the client's connection closes.
+An id is dropped after the client's session timeout, or earlier if the client leaves or its connection closes.
 
 Thread rule: guarded by the group's lock; its timers call `forget` without it.
 """
@@ -49,7 +49,7 @@ class PendingMembers:
         return False
 
     def add(self, member_id: str, timeout_ms: int, holder: Holder | None) -> None:
-        """Issue an id to a client, valid for its session timeout."""
+        """Add an id that was issued to a client. It is dropped after the client's session timeout."""
         timer = self._environment.timers.timer(lambda: self._forget(member_id), awaits_client=True)
         timer.set(timeout_ms / 1000)
         self._ids[member_id] = timer, holder

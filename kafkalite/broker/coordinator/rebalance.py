@@ -5,7 +5,7 @@
 A group that was empty waits for group.initial.rebalance.delay.ms. If members join meanwhile, it waits again, in total
 at most for the rebalance timeout (KIP-134).
 
-Thread rule: methods ending in `_locked` need the group's lock; the timers and callbacks of writes take it.
+Thread rule: methods ending in `_locked` need the group's lock; the timers take it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Rebalance:
         self._more_came = self._initial_left_ms is not None
 
     def try_complete_locked(self) -> None:
-        """End the wait if all members have joined. A group that was empty waits for its initial delay, too."""
+        """End the wait if all members have joined and no issued id is pending. An initial delay is not shortened."""
         if self._classic.state is not State.PREPARING:
             return
         if self._initial_left_ms is not None:

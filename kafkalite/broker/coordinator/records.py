@@ -7,7 +7,7 @@
                     expiry time
     kind 2          key: group. Value: group metadata, version 3
 
-Kinds above 2 belong to consumer groups (KIP-848) and are ignored here.
+Kinds above 2, such as those of consumer groups (KIP-848), are ignored here.
 """
 
 from __future__ import annotations
@@ -168,12 +168,12 @@ def read_key(data: bytes) -> OffsetCommitKey | GroupMetadataKey | None:
 
 
 def read_offset(data: bytes) -> OffsetCommitValue:
-    """Decode the value of an offset record. CodecError."""
+    """Decode the value of an offset record. CodecError if it is malformed."""
     return _program(OffsetCommitValue, _version(data)).decode(data[2:])  # type: ignore[no-any-return]
 
 
 def read_group(data: bytes) -> GroupMetadataValue:
-    """Decode the value of a group record. CodecError."""
+    """Decode the value of a group record. CodecError if it is malformed."""
     return _program(GroupMetadataValue, _version(data)).decode(data[2:])  # type: ignore[no-any-return]
 
 

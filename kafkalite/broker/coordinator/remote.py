@@ -4,11 +4,11 @@
     ask            asks a transaction's coordinator to add a partition, or whether the transaction has it, by
                    AddPartitionsToTxn 4-5 (KIP-890)
 
-If a broker cannot be reached, the callback gets an error code that makes the client retry.
+If a broker cannot be reached, the result is a retriable error code.
 
 Source: TransactionMarkerChannelManager and AddPartitionsToTxnManager of Kafka 4.1.
 
-Thread rule: any thread. Callbacks run on a thread of the peer connection and must not block it.
+Thread rule: any thread. Callbacks run on a thread of the peer connections or on the caller's, and must not block.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ VERIFYING_SINCE: Final = 4
 class Lane(Protocol):
     """The queue of markers or questions for one API of one other broker.
 
-    One request is in flight at a time. Items that are queued meanwhile are sent, in order, in the next request.
+    One request is in flight at a time. Items that are queued meanwhile wait for a later request.
     """
 
     def put(self, item: Any) -> None:
@@ -88,7 +88,7 @@ class _AskTo(NamedTuple):
 
 
 class Remote:
-    """Sends the requests of this broker to other brokers. `log` is the log of transactional ids."""
+    """Sends this broker's markers and questions to other brokers. `log` is the log of transactional ids."""
 
     def __init__(self, logs: LogManager, log: StateLog, peers: Peers) -> None:
         self._logs = logs
@@ -133,7 +133,7 @@ def _mark_of(item: _MarkerTo) -> tuple[int, RemoteMarker]:
 def _asker_of(item: _AskTo) -> tuple[str, tuple[int, int, bool]]:
     """Return (transactional id, question): the subject and the content of a queued question.
 
-    A request has at most one question per transactional id. Otherwise it could have two, because a fenced producer may
+    A request may have only one question per transactional id. More could be queued, because a fenced producer may
     write at the same time as its successor.
     """
     ask = item.ask

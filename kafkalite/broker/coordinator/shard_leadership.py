@@ -3,7 +3,7 @@
     take(partition, epoch) ─▶ read ─▶ wait until all records are safe ─▶ install the state ─▶ start timeouts ─▶ serve
     take(partition, None)  ─▶ unload at once
 
-Records are *safe* when they are on every in-sync replica. While a partition is loaded, requests get
+Records are *safe* when they are on every in-sync replica. While a partition is being loaded, requests get
 COORDINATOR_LOAD_IN_PROGRESS.
 
 State is installed and written only in the leader epoch in which it was read (`ShardEpoch`). So a request that began
@@ -11,7 +11,7 @@ before an election cannot overwrite newer state.
 
 Source: CoordinatorRuntime of Kafka 4.1, which does not wait until the records are safe.
 
-Thread rule: `take` belongs to the metadata thread; any thread may call everything else. Partitions are loaded on a
+Thread rule: `take` belongs to the metadata thread; any thread may query. Partitions are loaded on a
 separate thread. The lock is taken before the coordinator's own lock.
 """
 
@@ -98,7 +98,7 @@ class LedPartitions:
         return -1 if led is None else led.epoch
 
     def home(self, number: int) -> ShardEpoch:
-        """Return the ShardEpoch of a partition: its number with its current leader epoch."""
+        """Return the ShardEpoch of a partition: its number and its leader epoch, NO_EPOCH while it is not served."""
         led = self._led.get(number)
         return ShardEpoch(number, NO_EPOCH if led is None or led.code else led.epoch)
 
@@ -108,11 +108,10 @@ class LedPartitions:
         return any(led.code == _LOADING for led in list(self._led.values()))
 
     def take(self, number: int, epoch: int | None) -> None:
-        """Load a partition that this broker leads from now on in this epoch. If the epoch is None, unload the
-        partition.
+        """Start to load a partition, because this broker leads it in this epoch from now on. If the epoch is None,
+        unload the partition: this broker resigned, or the partition was deleted.
 
-        Call it in the order of the metadata log. None means that this broker resigned, or that the partition was
-        deleted. It ends the epoch that the previous call for the partition began.
+        Calls must be in the order of the metadata log. Each one ends the epoch of the previous call for the partition.
         """
         with self._lock:
             before = self._led.pop(number, None)
@@ -130,7 +129,7 @@ class LedPartitions:
             self._worker.call_locked()
 
     def _turn(self) -> float | None:
-        """Do one loading step for one partition; return the seconds until the next step.
+        """Do one loading step for one partition; return the seconds until the next step, None if there is none.
 
         A partition that cannot be read is not served until its next election.
         """

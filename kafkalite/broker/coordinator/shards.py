@@ -8,8 +8,8 @@ If a partition cannot be read, only the groups or transactional ids (*owners*) i
 
 Source: CoordinatorRuntime of Kafka 4.1, which both of its coordinators use.
 
-Thread rule: any thread may query. `start_loading`, `coordinate_led` and `stop` belong to the thread that starts the
-broker.
+Thread rule: any thread may query. `start_loading`, `coordinate_led` and `stop` belong to the thread that starts or
+stops the broker.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ShardState(Protocol):
         """Start work that must run while the partition is served. Its state was just installed. In a cluster only."""
 
     def drop_partition(self, number: int) -> None:
-        """Forget a partition's state. Waiting requests are answered with NOT_COORDINATOR. In a cluster only."""
+        """Forget a partition's state. Waiting requests are refused. In a cluster only."""
 
 
 class Shards:
@@ -66,7 +66,7 @@ class Shards:
         return True
 
     def start_loading(self, name: str, load: Callable[[], object]) -> None:
-        """Call `load` on a new thread of this name; it must call `load_all`."""
+        """Call `load` on a new thread with this name; `load` must call `load_all`."""
         self._loader = self.executors.job(name, load)
 
     def coordinate_led(self, topics: AssignedTopics) -> None:
@@ -86,7 +86,7 @@ class Shards:
             self._loader.join()
 
     def load_all(self, failed: Callable[[int, Exception], object]) -> bool:
-        """Read all partitions at a start, and call `failed` for each failure. Return False if the broker stops."""
+        """Load all partitions at a start, and call `failed` for each failure. Return False if the broker stops."""
         for number, log in enumerate(self.log.partitions):
             if self.stopped:
                 return False
@@ -125,7 +125,7 @@ class Shards:
         return 0 if self.loaded.is_set() else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     def home_of(self, owner: str) -> ShardEpoch | None:
-        """Return an owner's partition with the leader epoch in which it is served now. In a cluster only."""
+        """Return an owner's partition with the leader epoch in which it is served now; None on a standalone broker."""
         return None if self.log.led is None else self.log.home_of(owner)
 
     # --- implements `shard_leadership.Coordinator` --------------------------------------------------------------------

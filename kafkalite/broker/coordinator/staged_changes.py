@@ -1,7 +1,7 @@
 """Stage the changes of a consumer group (KIP-848) until their records are durable.
 
     durable   the state that is in `__consumer_offsets`
-    staged    the durable state with the changes that are being written; without changes, the same object as `durable`
+    staged    the durable state with the changes that are not durable yet; without any, the same object as `durable`
 
 Thread rule: guarded by the group's lock.
 """
@@ -123,7 +123,7 @@ class StagedChanges:
     def take_records(self) -> list[Record]:
         """Return the records that make the staged state durable; an empty list if nothing changed.
 
-        Each record is returned only once.
+        Each staged record is returned only once, the preface until `commit`.
         """
         records, self._records = self._records, []
         return self._preface + records if records else records

@@ -1,15 +1,15 @@
 """Read and write a coordinator's durable state in its topic: `__consumer_offsets` or `__transaction_state`.
 
     write(owner, records, callback) ─▶ writer of the owner's partition ─▶ safe ─▶ callback, in the order of the writes
-    entries(log) ─▶ syncs a partition's log, and yields its records and transaction markers, in order
+    entries(log) ─▶ syncs a partition's log if necessary, and yields its records and transaction markers, in order
     when_read(partition, epoch, callback) ─▶ in a cluster: callback when the records that were read are safe
 
 Records are *safe* when all in-sync replicas have them (`log_writer`).
 
 All records of one *owner* (a group or a transactional id) are in one partition. The first write creates the topic.
 
-Thread rule: any thread may write, without waiting; callbacks run as in `log_writer`. The lock is a leaf: nothing is
-called while it is held.
+Thread rule: any thread may write, without waiting; callbacks run as in `log_writer`. The lock of the writers is a
+leaf.
 """
 
 from __future__ import annotations
@@ -171,8 +171,8 @@ class StateLog:
         self.append(home or self.home_of(owner), append, callback)
 
     def record_size_max(self) -> int:
-        """Return the topic's maximum record size in bytes; if it does not exist yet, the size with which it will be
-        created.
+        """Return the topic's maximum record size in bytes; if the topic does not exist yet, the one that it will be
+        created with.
         """
         topic = self._logs.topics.get(self.name)
         size_max = self._logs.config.message_max_bytes if topic is None else topic.config.max_message_bytes
@@ -201,8 +201,8 @@ class StateLog:
     def append(
         self, home: ShardEpoch, append: Callable[[PartitionLog], int], callback: Callable[[int], object]
     ) -> None:
-        """Append something other than records, such as a marker, after all writes that are queued (see
-        `LogWriter.write`).
+        """Queue a call of `append`, for example to append a marker, after all writes that are queued already (see
+        `LogWriter.write`). In a cluster, it is refused in another leader epoch than that of `home`.
         """
         partition = home.partition
         if self.led is not None:
@@ -252,8 +252,8 @@ class StateLog:
     def entries(self, log: PartitionLog) -> Iterator[Stored | Marker]:
         """Yield every record that has a key, and every marker, in the order of the log.
 
-        The log is synced first. Responses will depend on its records, and records of a killed process may be in the
-        page cache only. KafkaError if something cannot be read or synced.
+        With flush.on.acks.all, the log is synced first. Responses will depend on its records, and records of a killed
+        process may be in the page cache only. KafkaError if something cannot be read or synced.
         """
         if self._logs.config.flush_on_acks_all and log.flushed_offset < log.log_end_offset:
             log.flush()
@@ -317,7 +317,7 @@ class _LogInEpoch:
 def _in_epoch(append: Callable[[PartitionLog], int], epoch: int) -> Callable[[PartitionLog], int]:
     """Return `append` as a function that fails unless this broker leads the log in this leader epoch.
 
-    In any other epoch, a coordinator has loaded newer state.
+    In a later epoch, a coordinator may have loaded newer state.
     """
 
     def checked(log: PartitionLog) -> int:

@@ -1,6 +1,7 @@
 """Let a static member (group.instance.id, KIP-345) return to a classic group and continue as the same member.
 
-The member returns without a rebalance. An older client with the same instance id is fenced.
+A Stable group needs no rebalance for this, unless its protocol changes. An older client with the same instance id is
+fenced.
 
 Thread rule: methods ending in `_locked` need the group's lock; callbacks of writes take it.
 """

@@ -1,7 +1,7 @@
-"""Resolve the subscriptions of a consumer group (KIP-848) when topics are created, changed or deleted.
+"""Resolve a consumer group's subscriptions (KIP-848), and do so again when topics are created, changed or deleted.
 
-As in Kafka, a regular expression matches only topics that a member with this expression is authorized to describe. When
-the subscribed topics change, the group epoch is bumped (Kafka's GroupMetadataManager).
+As in Kafka, a regular expression matches only topics that a member with this expression is authorized to describe
+(after a load, from the member's first heartbeat on). When the subscribed topics change, the group epoch is bumped.
 
 Thread rule: guarded by the group's lock.
 """

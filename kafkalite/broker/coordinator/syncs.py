@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Syncs:
-    """The syncs of one group."""
+    """Handles the syncs of one group."""
 
     __slots__ = ("_classic", "_parts", "_rebalance")
 

@@ -2,7 +2,7 @@
 
     set(delay) ─▶ heap of (due, timer) ─▶ run_due ─▶ function()
 
-After a pause of the broker, timers with `awaits_client` get a grace period. Without it, all members of a group would
+After a pause of the broker, timers with `awaits_client` get a grace period. Without it, all members of a group could
 lose their sessions at once.
 
 Thread rule: any thread may set and cancel timers. The timer thread calls functions without a lock. A timer may be

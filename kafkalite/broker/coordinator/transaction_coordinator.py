@@ -7,13 +7,13 @@ Each change of a transactional id takes the same steps:
     3  when it is durable, it takes effect and the client gets its response
     4  after a Prepare, the markers are written; when all of them are durable, Complete is written
 
-At its start, a broker first completes the prepared transactions.
+After loading, a broker completes the transactions that were prepared before.
 
 A producer may send its next request before the markers are written. Kafka refuses this request with
-CONCURRENT_TRANSACTIONS. Here the request waits until the transaction is complete.
+CONCURRENT_TRANSACTIONS. Here the request waits until the transaction is complete, for a limited time.
 
-Thread rule: any thread may call anything; nothing here waits for a disk. `_lock` guards the table and is a leaf.
-Responses are delivered without a lock.
+Thread rule: any thread may call anything; only loading and `initialise` may wait for a disk. `_lock` guards the table
+and is a leaf. Responses are delivered without a lock.
 """
 
 from __future__ import annotations
@@ -727,7 +727,7 @@ class TransactionCoordinator:
         self._schedule_expiry()
 
     def expire_now(self) -> int:
-        """Delete transactional ids that had no transaction for transactional.id.expiration.ms; return their number."""
+        """Delete transactional ids that were unused for transactional.id.expiration.ms; return their number."""
         oldest_ms = self._logs.expiry_time.time_ms() - self._config.transactional_id_expiration_ms
         count = 0
         for transaction in self.all():
@@ -812,7 +812,7 @@ class TransactionCoordinator:
     def _install(self, found: Mapping[str, Metadata], home: ShardEpoch | None) -> None:
         """Add transactional ids to the table, after their whole partition was read.
 
-        The age of an open transaction is measured by the trusted clock. From now on, it gets at most its own timeout.
+        The remaining time of an open transaction is computed with the trusted clock, and is at most its timeout.
         """
         time_ms = self._logs.expiry_time.time_ms()
         for transactional_id, metadata in found.items():

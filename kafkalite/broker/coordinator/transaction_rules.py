@@ -5,8 +5,8 @@
     Ongoing              ─▶ Ongoing           more partitions are added
     Ongoing              ─▶ PrepareCommit     EndTxn commits
     Ongoing              ─▶ PrepareAbort      EndTxn aborts, InitProducerId, or the transaction times out
-    PrepareCommit        ─▶ CompleteCommit    the markers are in the logs
-    PrepareAbort         ─▶ CompleteAbort     the markers are in the logs
+    Empty or Complete…   ─▶ PrepareAbort      EndTxn aborts, in TV2
+    Prepare…             ─▶ Complete…         the markers are in the logs
 
 A durable Prepare decides the outcome of the transaction.
 
@@ -96,7 +96,7 @@ class Metadata:
 
 
 class Outcome(NamedTuple):
-    """The result of a request: the metadata to make durable (`next`), or None and the error code to return at once."""
+    """The result of a request: the code of the response, and the metadata to make durable (None: no change)."""
 
     code: int
     next: Metadata | None = None
@@ -154,7 +154,7 @@ def add(
 ) -> Outcome:
     """Add partitions to the transaction; the first partitions begin it.
 
-    If all of them are in it already, the outcome is 0 without metadata.
+    If the transaction has all of them already, the outcome is 0 without metadata.
     """
     code = _identity_error(now, producer_id, epoch)
     if code:
@@ -203,7 +203,7 @@ def _identity_error(now: Metadata, producer_id: int, epoch: int) -> int:
 def end(
     now: Metadata, producer_id: int, epoch: int, *, commit: bool, client_version: int, time_ms: int, spare_id: int
 ) -> Outcome:
-    """Handle EndTxn. If the transaction has already ended with the same result, the outcome is 0 without metadata."""
+    """Handle EndTxn. If the transaction is already complete with the same result, the outcome is 0 without metadata."""
     if client_version >= TV2:
         return _end_v2(now, producer_id, epoch, commit=commit, time_ms=time_ms, spare_id=spare_id)
     if producer_id != now.producer_id:
@@ -220,8 +220,8 @@ def end(
 def _end_v2(now: Metadata, producer_id: int, epoch: int, *, commit: bool, time_ms: int, spare_id: int) -> Outcome:
     """Handle EndTxn in TV2.
 
-    A request with the current epoch ends the open transaction; if none is open, it can only abort. The epoch before it
-    means a retry of the last EndTxn.
+    A request with the current epoch ends the open transaction; if none is open, it can only abort. A request with
+    the previous epoch is a retry of the last EndTxn.
 
     If the producer id has no epoch left, the markers of its last transaction have epoch 32767. The new producer id is
     used after Complete.

@@ -213,7 +213,9 @@ def fenced_as_old(code: int) -> int:
 
 
 def _offsets_code(code: int) -> int:
-    """Return the code that TxnOffsetCommit reports: one after which clients of every version retry."""
+    """Return the code that TxnOffsetCommit reports. Instead of CONCURRENT_TRANSACTIONS, it is one after which clients
+    of every version retry.
+    """
     if code == ErrorCode.CONCURRENT_TRANSACTIONS:
         return int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     return fenced_as_old(code)
