@@ -7,8 +7,8 @@
 
 Source: DefaultAlterPartitionManager and Partition of Kafka 4.1.
 
-Thread rule: `lead_locked` is called with the log's lock, and `joinable` by network workers. The rest runs on this
-class's worker thread and the metadata thread. The log's lock guards the state of its partition.
+Thread rule: `lead_locked` is called with the log's lock. Any thread may call `joinable` and `families`. The rest runs
+on the worker thread and the metadata thread; callbacks only queue results. The log's lock guards its partition's state.
 """
 
 from __future__ import annotations
@@ -189,7 +189,9 @@ class InSyncReplicas:
         self.changes.shrinks += len(after) < len(before)
 
     def replicas_changed(self, changes: Iterable[ReplicaChange]) -> None:
-        """Forget the logs that this broker no longer leads. A listener of the logs."""
+        """Forget the logs that this broker no longer leads; flush those whose ISR is now this broker alone. A listener
+        of the logs.
+        """
         for change in changes:
             if not change.now.leads or change.now.alone:
                 self._led.pop(change.log, None)

@@ -32,7 +32,7 @@ EPOCH_SIZE: Final = 4
 
 
 def add_users(directory: str, credentials: Credentials, now_ms: int) -> Credentials:
-    """Add the users that the controller does not have; return the added users. Raises StartupError and OSError.
+    """Add the users that the controller does not have; return the added users. Raises StartupError or OSError.
 
     Call it for every controller: the one that first leads the quorum applies its file.
     """

@@ -27,7 +27,7 @@ class Brokers:
         self._security = security
 
     def address(self, node_id: int) -> Address | None:
-        """Return the inter-broker address of a registered broker, fenced or not; None if it has no such listener."""
+        """Return the inter-broker address of a registered broker, fenced or not; None if there is none."""
         broker = self._image().brokers.get(node_id)
         found = None if broker is None else broker.addresses.get(self._listener)
         return None if found is None else Address(found.host, found.port)

@@ -1,7 +1,7 @@
 """Connect to a controller or another broker, and send one request at a time.
 
-A request has the newest version that both sides support. If the listener requires it, the connection uses TLS and
-authenticates with SASL. It re-authenticates before its session ends (KIP-368).
+`version` chooses the newest version that both sides support. If the listener requires it, the connection uses TLS and
+authenticates with SASL. A request late in the session re-authenticates first (KIP-368).
 
 Thread rule: a connection belongs to one thread. Any other thread may abort it, which ends the request in flight.
 """
@@ -84,7 +84,7 @@ class LargeAnswers:
 
 
 class ConnectionFailed(OSError):
-    """A connection got no valid response and is closed. The message is one sentence."""
+    """A node could not be reached or sent no valid response; the connection is closed. The message is one sentence."""
 
 
 class NotServed(ConnectionFailed):
@@ -175,7 +175,7 @@ class ControllerConnection:
         return self._exchange(api_key, version, message, timeout_s, views=views)
 
     def end_answer(self) -> None:
-        """Release the last response and the views into it. The next request and `close` also do this."""
+        """End the use of the last response and the views into it. The next request and `close` also do this."""
         if self._has_large and self.large is not None:
             self._has_large = False
             self.large.end()

@@ -1,7 +1,7 @@
-"""Create topics automatically: send CreateTopics to the controller in the name of the client that asked for a topic.
+"""Create missing topics: send CreateTopics to the controller, in the name of the client that asked for a topic.
 
-While a request for a topic is in flight, the topic is not requested again. The controller's response is dropped:
-clients ask for the topic again and see the result.
+The topics of the coordinators are created in this broker's name. While a request for a topic is in flight, the topic is
+not requested again. Clients do not get the controller's response: they ask for the topic again and see the result.
 
 Source: AutoTopicCreationManager of Kafka 4.1. Any thread.
 """

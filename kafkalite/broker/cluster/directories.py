@@ -14,7 +14,7 @@ A damaged replica is repaired in these steps:
 Source: AssignmentsManager of Kafka 4.1, ReplicationControlManager.handleAssignReplicasToDirs.
 
 Thread rule: the metadata thread calls `replicas_changed` and `use_features`. Any thread may call `fitness_changed` and
-`families`. Everything else runs on the worker thread.
+`families`. Everything else runs on the worker thread; answers are queued for it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Replicate partitions from their leaders, with `num.replica.fetchers` threads per leader.
+"""Replicate partitions from their leaders, with up to `num.replica.fetchers` threads per leader.
 
     kafkalite-fetcher-LEADER-N    fetches from the leader (`Follower`) and applies its responses to the logs
 
@@ -382,9 +382,8 @@ class Fetcher:
         """Check whether logs that had lost records have all acknowledged records again.
 
         A log has all of them when it reaches the leader's high watermark and has records of the leader's epoch. Before
-        that epoch has records, the high watermark may be older than the last committed one (KIP-207). Without writes to
-        the partition it does not get newer, so the leader is asked for its log end offset instead. Source:
-        Partition.isFollowerInSync.
+        that epoch has records, the high watermark may be older than the last committed one (KIP-207), and does not rise
+        without new writes. So the leader is asked for its log end offset instead. Source: Partition.isFollowerInSync.
         """
         now = self._clock.monotonic()
         left = WHOLE_ASKED_MAX
@@ -432,8 +431,8 @@ class Fetcher:
         return place_of(log) != before
 
     def _list(self, log: ReplicaLog, leader_epoch: int, what: int) -> int:
-        """Return an offset of the leader's log, by ListOffsets. Raises ConnectionFailed, even if only the response has
-        an error.
+        """Return an offset of the leader's log, by ListOffsets. Raises ConnectionFailed, also if the response has an
+        error code.
         """
         version = version_for(_LIST_VERSIONS, self._own.metadata_version)
         if what == EARLIEST_LOCAL and version < _EARLIEST_LOCAL_SINCE:
@@ -556,7 +555,7 @@ class Fetchers:
         return found
 
     def families(self) -> Iterator[Family]:
-        """Yield metrics: the replication lag, with Kafka's names."""
+        """Yield metrics, with Kafka's names: the replication lag, and the number of partitions given up."""
         with self._lock:
             fetchers = list(self._fetchers.values())
         lags = [(each.metrics_id, *lag) for each in fetchers for lag in tuple(each.lags.values())]

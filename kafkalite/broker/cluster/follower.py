@@ -5,8 +5,8 @@
     3  answered(response, now) returns the changes of the logs (steps); unanswered(now) notes that there is no response
     4  the caller applies the steps, and reports the result of each by note_place, delay or give_up
 
-One request is for all partitions that are followed from this leader, in an incremental fetch session (KIP-227). For
-each partition, the request has the epoch of the log's last batch. The response shows where the logs diverge (KIP-595).
+One request is for all followed partitions that are due, in an incremental fetch session (KIP-227). A partition's entry
+has the epoch of the log's last batch, so that the response can show where the logs diverge (KIP-595).
 
 Source: AbstractFetcherThread, ReplicaFetcherThread, FetchSessionHandler of Kafka 4.1. Does no I/O; belongs to one
 thread.
@@ -119,9 +119,7 @@ class _Session:
         return self.epoch == 0
 
     def begin_again(self, *, known: bool) -> None:
-        """Make the next request open a new fetch session. With `known`, the leader replaces the current session by
-        it.
-        """
+        """Make the next request open a new fetch session. With `known`, the leader then closes the current session."""
         if not known:
             self.id = _NO_SESSION
         self.epoch = 0
@@ -152,7 +150,7 @@ class _Followed:
 
 
 class Follower:
-    """The partitions that are followed from one leader. `name` identifies the follower in logs."""
+    """The partitions that one fetcher follows from one leader. `name` identifies the follower in logs."""
 
     def __init__(self, name: str, limits: Limits) -> None:
         self._name = name
@@ -334,7 +332,7 @@ class Follower:
     # --- responses ----------------------------------------------------------------------------------------------------
 
     def unanswered(self, now: float) -> None:
-        """Note that no response came. All partitions are delayed, and the next request lists all of them."""
+        """Note that no response came. Delay the partitions in the request; the next request opens a new session."""
         self._session.begin_again(known=True)
         self._delay_all(now)
 

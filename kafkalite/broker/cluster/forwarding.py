@@ -5,7 +5,8 @@
 One request is in flight at a time, on the forwarder's own connection. If the leader changes, the request is sent again
 to the new leader. The controller decides whether the client's request is allowed.
 
-Source: ForwardingManager and NodeToControllerChannelManager of Kafka 4.1. Any thread may call `forward`.
+Source: ForwardingManager and NodeToControllerChannelManager of Kafka 4.1. Any thread may call `forward` and
+`ask`.
 """
 
 from __future__ import annotations
@@ -97,8 +98,8 @@ class Forwarder:
         return outcome
 
     def ask(self, key: int, message: object) -> Deferred[Any]:
-        """Send one of the broker's own requests. The Deferred gets the controller's response, or None if none came in
-        time.
+        """Send one of the broker's own requests. The Deferred gets the controller's response, or None if there is
+        none.
 
         A response with the top-level `error_code` NOT_CONTROLLER is dropped, and the request goes to the next leader.
         """
@@ -152,7 +153,7 @@ class Forwarder:
     def _ask_leader(self, key: int, message: object) -> Any:
         """Return the leader's response, or the code of a final error.
 
-        None if no controller was found, so that the caller has to try again.
+        None if the leader is unknown or gave no answer, so that the caller has to try again.
         """
         leader = self._leader()
         if leader is None:

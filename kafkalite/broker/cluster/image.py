@@ -183,7 +183,7 @@ EMPTY: Final = Image()
 class Delta:
     """The changes that records make to an image; `build` returns the next image.
 
-    A delta copies only the sections that its records change, and in a topic only the partitions that they change. A
+    A delta copies only the sections that its records change, and the `partitions` of the topics that they change. A
     snapshot is applied to EMPTY: objects that it does not contain no longer exist.
     """
 

@@ -54,7 +54,7 @@ class Proposal(NamedTuple):
 
 
 class Verdict(enum.Enum):
-    """What a controller's answer does to the state of the ISR."""
+    """The effect of a controller's answer on the state of the ISR."""
 
     TAKEN = "taken"
     """The state is committed again, with the answer's ISR."""

@@ -9,8 +9,8 @@
                   broker; a later heartbeat unfences it
     STOPPING      heartbeats ask for a controlled shutdown; the broker serves clients until it leads no partition
 
-Source: BrokerLifecycleManager of Kafka 4.4. Takes events and returns requests; no I/O and no clock. Belongs to one
-thread.
+Source: BrokerLifecycleManager of Kafka 4.4. Takes events and returns requests; no I/O and no clock. A lock of
+the `Member` guards it.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Lifecycle:
         return max(0.0, self._next - now)
 
     def unheard_s(self, now: float) -> float:
-        """Return the seconds since the controllers last answered a request."""
+        """Return the seconds since the controllers last accepted a heartbeat or the registration."""
         return max(0.0, now - self._last_beat)
 
     def ready(self, now: float) -> None:
@@ -191,9 +191,9 @@ class Lifecycle:
         )
 
     def _cordoned(self, cordoned: bool | None) -> list[bytes] | None:
-        """Return the directories for a heartbeat that are closed to new partitions (cordoned).
+        """Return the directories that a heartbeat reports as closed to new partitions (cordoned).
 
-        None means that a heartbeat changes nothing, for example before the metadata has caught up.
+        None means that the heartbeat reports no change, for example before the metadata has caught up.
         """
         if cordoned is None or not self.caught_up:
             return None
@@ -296,7 +296,7 @@ class Lifecycle:
 def unsupported_features(levels: Mapping[str, int]) -> str:
     """Return a sentence that explains why this broker cannot join a cluster with these features.
 
-    The sentence names the levels with which the controllers must be formatted.
+    If formatting the controllers helps, the sentence contains the options for it.
     """
     unknown = [f"{name}={level}" for name, level in sorted(levels.items()) if name not in FEATURES and level > 0]
     other = [name for name, level in sorted(levels.items()) if name in FEATURES and not _is_done(name, level)]
@@ -323,7 +323,7 @@ def _is_done(name: str, level: int) -> bool:
 
 
 def in_words(code: int) -> str:
-    """Return the name and the text of an error code."""
+    """Return the name and the text of an error code; only the number if the code is unknown."""
     try:
         known = ErrorCode(code)
     except ValueError:

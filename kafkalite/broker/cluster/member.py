@@ -6,7 +6,7 @@ A member has these threads:
 
     kafkalite-metadata    fetches the metadata log from the quorum's leader (`Observer`) and publishes images
     kafkalite-proposer    sends the quorum's leader changes of ISRs and replica directories (another `Forwarder`)
-    kafkalite-forwarder   forwards clients' requests to the quorum's leader (`Forwarder`)
+    kafkalite-forwarder   sends the quorum's leader clients' requests and this broker's other requests (`Forwarder`)
     kafkalite-heartbeat   registers and sends heartbeats (`Lifecycle`) on its own connection, so nothing delays them
 
 The metadata thread calls `listeners` with the previous image and the new one, in order. A heartbeat reports an image as
@@ -250,7 +250,7 @@ class Member:
         return self._observer.committed_end
 
     def heard_seconds_ago(self) -> float:
-        """Return the seconds since a controller answered a heartbeat or the registration."""
+        """Return the seconds since a controller accepted a heartbeat or the registration."""
         return self._lifecycle.unheard_s(self._clock.monotonic())
 
     def stop(self, *, controlled: bool = True) -> None:
@@ -423,8 +423,8 @@ class Member:
     # --- both ---------------------------------------------------------------------------------------------------------
 
     def _note_entered(self) -> None:
-        """End the wait of `enter`, once the controllers have unfenced the broker and every listener was called with
-        that image.
+        """End the wait of `enter`, if the controllers have unfenced the broker and every listener was called with an
+        image that shows this.
         """
         own = self.image.brokers.get(self._node.node_id)
         known = own is not None and own.epoch == self._lifecycle.epoch and not own.fenced and not self._publishing

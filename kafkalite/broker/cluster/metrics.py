@@ -1,10 +1,10 @@
 """Report a cluster's metrics: brokers, controller, partitions, elections, and this broker's state.
 
-Metrics of the whole cluster come from the broker's current image, so brokers with the same image report the same
-values. Alert rules use the maximum over the brokers.
+Numbers of brokers and partitions come from the broker's current image, so brokers with the same image report the same
+values. Elections are counted from the broker's start. Alert rules use the maximum over the brokers.
 
-Names are those of BrokerServerMetrics, ReplicaManager and KafkaRaftMetrics of Kafka 4.1, as Prometheus's JMX exporter
-writes them. Metrics that a Java broker does not have begin with kafkalite_cluster_.
+The broker's state and last applied offset have the names of KafkaServer and BrokerServerMetrics in Prometheus's JMX
+exporter, and kafka_brokers that of kafka_exporter. The other names begin with kafkalite_cluster_.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ClusterMetrics:
         self._unclean = 0
 
     def use(self, before: Image, now: Image) -> None:
-        """Count the partitions whose leader differs between the two images."""
+        """Count the partitions that have a leader in the new image, and had another one or none before."""
         if before is EMPTY or now.topics is before.topics:
             return
         for topic_id, topic in now.topics.items():

@@ -5,9 +5,10 @@
     3  fetched(response) or snapshot(response) applies the response, and may return a new image
     4  failed() is called instead if there is no response
 
-Records are applied only when they are committed. Applied records are never undone. Nothing is stored on disk.
+Records are applied only when they are committed. Published records are never undone. Nothing is stored on disk.
 
-Source: KIP-595, KIP-630 (snapshots), KafkaRaftClient of Kafka 4.1. Does no I/O; belongs to one thread.
+Source: KIP-595, KIP-630 (snapshots), KafkaRaftClient of Kafka 4.1. Does no I/O. Belongs to one thread,
+but any thread may read `committed_end`.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ class Observer:
         )
 
     def failed(self) -> float:
-        """Note that the last request got no answer; return the seconds to wait before the next one."""
+        """Note that the last request got no usable answer; return the seconds to wait before the next one."""
         self._snapshot = None
         return self.quorum.failed()
 

@@ -3,9 +3,9 @@
     lane(node, api).put(item) ─▶ the waiting items, together ─▶ build ─▶ request ─▶ settle(items, answer or None)
 
 An *item* is, for example, a transaction marker. A lane has its own thread and connection (`Brokers`), and one request
-in flight. Items that arrive during a request wait for the next one.
+in flight. Items that arrive during a request wait for a later one.
 
-Any thread; `settle` is called on the lane's thread.
+Any thread may call `put`. `settle` is called on the lane's thread, or, once the lane stops, by `put` or `stop`.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Lane:
             self._settle([item], None)
 
     def stop_soon(self) -> None:
-        """End the request in flight."""
+        """Accept no more items, and end the request in flight."""
         with self._worker.lock:
             self._stopping = True
         if self._connection is not None:

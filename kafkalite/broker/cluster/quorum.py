@@ -5,7 +5,7 @@ is known, the configured addresses are tried in turn.
 
 Source: KafkaRaftClient (transitions of an observer) and RequestManager of Kafka 4.1.
 
-Thread rule: belongs to one thread, except `leader`, which any thread may read. Does no I/O.
+Thread rule: belongs to one thread, but any thread may read `leader` and `leader_id`. Does no I/O.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Quorum:
         """Apply a response that names a leader. Do nothing if a newer leader is known.
 
         Newer versions of the response have the leader's address in `endpoints`. Otherwise it is that of the leader's id
-        in `controller.quorum.voters`, or in the controllers' registrations in the metadata log.
+        in `controller.quorum.voters`, or else in the metadata log, in the registrations or among the voters.
         """
         if epoch < self.epoch or (epoch == self.epoch and leader_id == UNKNOWN != self.leader_id):
             return

@@ -47,7 +47,7 @@ class MetadataFault(Exception):
 def taken_when_formatted(off: str = NOT_SERVED) -> str:
     """Return the end of a sentence that explains how to format controllers of a later release.
 
-    `off` has the features that must be disabled because this release does not support them.
+    `off` has the options that disable the features which this release does not support.
     """
     return f"format the controllers with --release-version {NEWEST_RELEASE} {off}"
 

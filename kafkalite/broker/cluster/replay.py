@@ -1,7 +1,7 @@
 """Apply committed batches of the metadata log, and decide when a new image is published.
 
-A published image contains whole batches only, and never a part of a controller's transaction. Its offset is that of its
-last record.
+A published image never contains a part of a controller's transaction. It ends after a whole batch, or before the record
+that begins a transaction. Its offset is that of its last record.
 
 Source: MetadataBatchLoader and SnapshotGenerator of Kafka 4.1. Does no I/O; belongs to one thread.
 """

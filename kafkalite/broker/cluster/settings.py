@@ -68,7 +68,7 @@ class ClusterSettings:
 
 
 def broker_config(config: BrokerConfig, image: Image) -> BrokerConfig:
-    """Return a broker's settings. The image's dynamic settings replace its own ones."""
+    """Return `config` with the dynamic settings of the image instead of its present dynamic settings."""
     own, others = (image.configs.get((BROKER, name), _NONE) for name in (str(config.node_id), ALL_BROKERS))
     static = config.with_dynamic({}).with_dynamic({}, cluster=True)
     merged = _usable(lambda texts: static.with_dynamic(texts, cluster=True), others, "all brokers")
