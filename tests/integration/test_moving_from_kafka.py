@@ -251,5 +251,14 @@ def test_a_log_counts_behind_the_newest_snapshot_alone(tmp_path: Path) -> None:
         credentials_of(str(tmp_path))
 
 
+def test_a_transaction_may_span_segments(tmp_path: Path) -> None:
+    for first, values in ((0, [BEGIN, user_record("alice")]), (2, [user_record("bob"), END]), (4, [BEGIN])):
+        raw, _ = encode_batch(RecordColumns.from_records(records_of(values)), timestamp=0, base_offset=first)
+        folder = tmp_path / "__cluster_metadata-0"
+        folder.mkdir(exist_ok=True)
+        (folder / f"{first:020d}.log").write_bytes(raw)
+    assert {user for _, user in credentials_of(str(tmp_path))} == {"alice", "bob"}
+
+
 def records_of(values: list[bytes]) -> list[Record]:
     return [Record(-1, 0, None, value) for value in values]

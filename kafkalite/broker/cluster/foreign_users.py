@@ -93,11 +93,18 @@ def _of_kafka(path: str, names: list[str]) -> Credentials:
     if snapshots:
         first = int(snapshots[-1][:20])
         logs = [snapshots[-1], *logs]
-    for name in logs:
-        try:
-            _apply(found, _values(f"{path}/{name}", 0 if name.endswith(SNAPSHOT) else first))
-        except MetadataFault as error:
-            raise StartupError(f"{path}/{name} cannot be read: {error}") from error
+    read = ""
+
+    def values() -> Iterator[bytes]:
+        nonlocal read
+        for name in logs:
+            read = f"{path}/{name}"
+            yield from _values(read, 0 if name.endswith(SNAPSHOT) else first)
+
+    try:
+        _apply(found, values())
+    except MetadataFault as error:
+        raise StartupError(f"{read} cannot be read: {error}") from error
     return found
 
 
@@ -114,7 +121,7 @@ def _values(path: str, first: int) -> Iterator[bytes]:
 
 
 def _apply(found: Credentials, values: Iterable[bytes]) -> None:
-    """Apply records to the credentials. The records of a transaction take effect at its end."""
+    """Apply records to the credentials. A transaction takes effect at its end, which may be in a later segment."""
     pending: Credentials | None = None
     for value in values:
         if value[1:2] and value[1] not in READ:

@@ -71,7 +71,7 @@ class ConsumerHeartbeats:
         if after != before.member or before.replaces is not None:
             self._memory.charge(after, caller.holder)
         # No errors are raised from here on.
-        if after.expression and caller.describes is not None:
+        if after.expression:
             self._subscriptions.authorize(after.expression, caller.describes)
         member, _ = self._membership.update(before, after, owned)
         full = request.rebalance_timeout_ms != -1 and owned is not None

@@ -1,7 +1,8 @@
 """Resolve a consumer group's subscriptions (KIP-848), and do so again when topics are created, changed or deleted.
 
-As in Kafka, a regular expression matches only topics that a member with this expression is authorized to describe
-(after a load, from the member's first heartbeat on). When the subscribed topics change, the group epoch is bumped.
+As in Kafka, a regular expression matches only topics that a member with this expression is authorized to describe.
+After a load, it matches no further topic until the first heartbeat of such a member. When the subscribed topics change,
+the group epoch is bumped.
 
 Thread rule: guarded by the group's lock.
 """
@@ -37,15 +38,15 @@ class Subscriptions:
         self._clock = clock
         self._consumers = consumers
         self._changes = changes
-        self._describers: dict[str, Describes] = {}
+        self._describers: dict[str, Describes | None] = {}
         """Regular expression → permissions of a member that sent a heartbeat; empty after a start.
 
         A removed expression keeps its entry until another expression is new in the group, since the removal could be
         discarded.
         """
 
-    def authorize(self, expression: str, describes: Describes) -> None:
-        """Limit an expression to the topics that a member's client is authorized to describe."""
+    def authorize(self, expression: str, describes: Describes | None) -> None:
+        """Limit an expression to the topics that a member's client is authorized to describe. None: all topics."""
         staged = self._changes.staged.expressions
         is_news = expression not in self._describers
         if is_news:
@@ -88,6 +89,8 @@ class Subscriptions:
                     extra=fields(group=self._group_id),
                 )
                 found = frozenset()
+            if expression not in self._describers:
+                found &= known  # after a load: topics are added at a member's first heartbeat, with its permissions
             means = found if names is None else (known - names) | found
             if means != known:
                 self._put(expression, means)

@@ -516,6 +516,20 @@ def test_topics_that_changed_while_the_broker_was_down(bench):
     assert bench.given(bench.beat("m1", 1).response) == {"new": [0], "orders": [0, 1, 2, 3]}
 
 
+def test_expression_matches_nothing_more_after_a_restart_until_permissions_are_known(bench):
+    def without_secret(names):
+        return names - {"secret"}
+
+    bench.set_topic("secret", 1)
+    bench.join("m1", expression=".*", describes=without_secret)
+    bench.set_topic("late", 1, tell=False)
+    bench.restart()
+    bench.set_topic("later", 1)
+    assert bench.group.state.expressions == {".*": {"orders"}}
+    answer = bench.beat("m1", 1, describes=without_secret).response
+    assert bench.given(answer) == {"orders": [0, 1, 2, 3], "late": [0], "later": [0]}
+
+
 def test_hash_of_an_earlier_release_raises_the_epoch_once(bench):
     stable_pair(bench)
     bench.writes.log.append(stored.record("g", "", stored.GroupValue(epoch=2, metadata_hash=-1234567890123456789)))
