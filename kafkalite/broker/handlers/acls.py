@@ -6,7 +6,7 @@ other ACLs of the request are applied.
 Without an authorizer the response is SECURITY_DISABLED, as in Kafka. Tools understand this error as "no ACLs". So
 ApiVersions reports the APIs even then.
 
-Thread rule: changes run on the I/O pool.
+Thread rule: with an authorizer, changes run on the I/O pool.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ def delete(context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsRes
 
 
 def _rule(creation: AclCreation) -> Acl:
-    """Return the ACL to create. The number 0 (unknown) makes the request malformed: the broker closes the connection,
-    as Kafka does."""
+    """Return the ACL to create. A type, operation or permission with the number 0 (unknown) makes the request
+    malformed: the broker closes the connection, as Kafka does."""
     kind = ResourceType(creation.resource_type)
     pattern = PatternType(creation.resource_pattern_type)
     operation = AclOperation(creation.operation)
@@ -129,7 +129,7 @@ def _rule(creation: AclCreation) -> Acl:
 
 
 def _filter(asked: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
-    """Return the filter of a request. The number 0 (unknown) makes the request malformed, as in `_rule`."""
+    """Return the filter of a request. As in `_rule`, the number 0 (unknown) makes the request malformed."""
     kind, pattern = asked.resource_type_filter, asked.pattern_type_filter
     operation, permission = asked.operation, asked.permission_type
     if _UNKNOWN in {kind, pattern, operation, permission}:

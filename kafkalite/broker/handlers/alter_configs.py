@@ -301,7 +301,7 @@ def _changed(configs: list[Any], table: Mapping[str, Setting], own: Mapping[str,
 
 def _default_list(item: Any, table: Mapping[str, Setting], effective: object) -> str:
     """Return the effective value of a list setting that the resource does not set itself. InvalidConfig if the setting
-    is not a list."""
+    is unknown or not a list."""
     row = table.get(item.name)
     if row is None:
         if table is BROKER_SETTINGS and item.name in FOREIGN_LISTS:

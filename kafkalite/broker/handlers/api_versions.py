@@ -1,7 +1,8 @@
 """Handle ApiVersions 0-5: report the APIs, versions and features that this broker supports.
 
-The APIs are those of `table`, the features those of `kafkalite.broker.features`. From v3 on the response has the
-features (KIP-584), and the request has the name and version of the client's software (KIP-511):
+The APIs are those of `table` (those of telemetry only if the broker serves metrics), the features those of
+`kafkalite.broker.features`. From v3 on the response has the features (KIP-584), and the request has the name and
+version of the client's software (KIP-511):
 
     v3    the response leaves out supported features whose range begins at 0, since old clients cannot read them
     v4    the response has all supported features

@@ -45,8 +45,8 @@ _MESSAGES: Final[dict[int, tuple[Any, Any]]] = {
 
 
 def alter(context: RequestContext, request: Forwarded) -> Any:
-    """Handle AlterConfigs and IncrementalAlterConfigs. A request that is forwarded as a whole is forwarded
-    unchanged."""
+    """Handle AlterConfigs and IncrementalAlterConfigs. If no part of a request is handled here, the request is
+    forwarded unchanged."""
     resources = request.message.resources
     settled: dict[int, KafkaError | None] = {}  # position in the request → result
     named = Counter((each.resource_type, each.resource_name) for each in checkpointed(resources))

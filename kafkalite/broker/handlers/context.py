@@ -1,7 +1,7 @@
 """Define the context of a request for its handler: the parts of the broker, and the client that sent the request.
 
-Thread rule: all workers share the broker's parts. Everything is immutable except `BrokerServices.config`, which is
-replaced as a whole.
+Thread rule: all workers share the broker's parts. No part is replaced after the start, except `BrokerServices.config`
+(by `use_config`).
 """
 
 from __future__ import annotations

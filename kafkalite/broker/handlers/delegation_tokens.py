@@ -46,7 +46,7 @@ def _code(context: RequestContext) -> ErrorCode:
 
 
 def _no_time(context: RequestContext) -> int:
-    """Return the timestamps for an error response, which differ between Kafka's brokers and controllers."""
+    """Return the timestamp in an error response: 0 for the error of Kafka's controllers, -1 for that of its brokers."""
     return 0 if _code(context) == ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED else -1
 
 

@@ -88,8 +88,8 @@ class _Waiting:
             self._end(at, ErrorCode.REQUEST_TIMED_OUT)
 
     def _end(self, at: int, code: int) -> None:
-        """Complete one log's result: its followers start at the offset (NONE), or the wait failed with an error
-        code."""
+        """Complete one log's result. `code` is NONE if all live followers start at the offset, otherwise the error that
+        ended the wait."""
         with self._lock:
             ended = self._left.pop(at, None)
             if ended is None:

@@ -1,8 +1,8 @@
 """Handle DescribeCluster 0-2 of a standalone broker: list the brokers, as Metadata does, without topics.
 
-From v1 on the request is for brokers or controllers. This broker does not know the controllers' listeners, so a request
-for controllers gets MISMATCHED_ENDPOINT_TYPE, as from a Kafka broker. From v2 on the request may ask for fenced
-brokers, too; a standalone broker has none.
+From v1 on the request is for brokers or controllers. This broker's listeners are not a controller's, so a request for
+controllers gets MISMATCHED_ENDPOINT_TYPE, as from a Kafka broker. From v2 on the request may ask for fenced brokers,
+too; a standalone broker has none.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@
 The resources are topics, groups, client metrics subscriptions, brokers and loggers. If the request names no keys, all
 settings are returned, with the defaults. Unknown keys are left out.
 
-    broker name ""                        the dynamic settings of all brokers, and always min.insync.replicas
+    broker name ""                        the dynamic settings of all brokers; a standalone broker adds
+                                          min.insync.replicas
     another broker's id                   INVALID_REQUEST
     missing group or subscription         the default settings
     empty group or subscription name      INVALID_REQUEST
@@ -128,7 +129,7 @@ def _configs(
 def _settings(
     context: RequestContext, kind: int, name: str, request: DescribeConfigsRequest
 ) -> Iterable[DescribeConfigsResourceResult]:
-    """Return the settings of a resource, after checking its name."""
+    """Return the settings of a resource whose name was checked."""
     config = context.broker.config
     entries: Iterable[ConfigEntry]
     if kind == BROKER_LOGGER:
@@ -243,7 +244,7 @@ def _kept(
 ) -> Iterator[DescribeConfigsResourceResult]:
     """Yield the stored settings that this broker does not know, without values, since they may be secrets.
 
-    Unless `alone`, leave out settings of all brokers that this broker overrides.
+    Unless `alone`, leave out a setting of all brokers if this broker overrides it.
     """
     cluster = source == ConfigSource.DYNAMIC_DEFAULT_BROKER
     config = context.broker.config

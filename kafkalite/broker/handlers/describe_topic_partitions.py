@@ -1,7 +1,7 @@
 """Handle DescribeTopicPartitions 0: describe topics in pages, for tools that describe very many topics (KIP-966).
 
-Topics are in the order of their names; topics that the client may not describe are at the end. A page ends after
-`response_partition_limit` partitions (at most PAGE_PARTITIONS_MAX). Its cursor is the start of the next page.
+Topics are in the order of their names; requested topics that the client may not describe are at the end. A page ends
+after `response_partition_limit` partitions (at most PAGE_PARTITIONS_MAX). Its cursor is the start of the next page.
 
 A request without names is for all topics. The API never creates topics.
 """

@@ -1,9 +1,11 @@
-"""Build the response to a request that fails as a whole: every error field of the response gets the same code.
+"""Build the response to a request that fails as a whole: its items get the same error code.
 
     request ─▶ its lists of topics, partitions, groups ... ─▶ the same lists in the response, each item with the code
 
 The table LISTS maps the lists of a response to the lists of its request. Items keep the fields that identify them
-(topic, partition, group). Pure functions, any thread. Source: AbstractRequest.getErrorResponse of Kafka.
+(topic, partition, group). The top-level error code is the same, too, but NONE in a Fetch response with topics and in a
+Metadata response with a `view`. A Produce request with acks=0 gets no response. Pure functions, any thread. Source:
+AbstractRequest.getErrorResponse of Kafka.
 """
 
 from __future__ import annotations

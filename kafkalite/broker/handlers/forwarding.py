@@ -3,8 +3,9 @@
 The broker decodes a request before it forwards it, so a malformed request never reaches the controller. The client gets
 the controller's response, with the client's correlation id. If there is no response, the client gets an error:
 
-    REQUEST_TIMED_OUT      no controller was found in time
-    UNKNOWN_SERVER_ERROR   the controller did not accept the request from this broker
+    REQUEST_TIMED_OUT      no controller was found in time, too many requests wait, or the broker stops
+    UNSUPPORTED_VERSION    the controller does not serve Envelopes, or not this version of the request
+    UNKNOWN_SERVER_ERROR   the controller did not accept the request from this broker, or the broker has failed
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ DescribeGroups  A missing group, or a group of the consumer protocol (KIP-848), 
                 from v6 on it gets GROUP_ID_NOT_FOUND. Members' metadata is shown only while the group is Stable,
                 their assignments always.
 ListGroups      v4 may filter by state (KIP-518), v5 by type: `classic` or `consumer` (KIP-848).
-DeleteGroups    The errors are NON_EMPTY_GROUP and GROUP_ID_NOT_FOUND. The deletion is durable before the response.
+DeleteGroups    A group with members gets NON_EMPTY_GROUP, a missing one GROUP_ID_NOT_FOUND. The deletion is durable
+                before the response.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Handle JoinGroup 0-9, SyncGroup 0-5, Heartbeat 0-4 and LeaveGroup 0-5: membership in groups of the classic protocol.
 
-    JoinGroup   v1 has a rebalance timeout. In v4 the first response is MEMBER_ID_REQUIRED with an id (KIP-394). v5 has
-                static members (KIP-345). v7 returns the protocol type. v9 returns skip_assignment (KIP-814).
+    JoinGroup   v1 has a rebalance timeout. From v4 on a new member without an instance id first gets MEMBER_ID_REQUIRED
+                with an id (KIP-394). v5 has static members (KIP-345). v7 returns the protocol type. v9 returns
+                skip_assignment (KIP-814).
     SyncGroup   v3 has static members. v5 requires protocol type and name, and checks them (KIP-559).
     LeaveGroup  v0-2 remove one member. v3 removes several members, each with its own result; administrators use it
                 for groups of the consumer protocol, too.

@@ -8,7 +8,7 @@
 A missing topic is created before the response, so that a client can write to it at once. (Kafka responds with
 UNKNOWN_TOPIC_OR_PARTITION, and clients retry.)
 
-Thread rule: a request that creates topics runs on the I/O pool. All other requests run on the network worker.
+Thread rule: a request that creates topics runs on the I/O pool.
 """
 
 from __future__ import annotations
@@ -136,7 +136,8 @@ def _may_create(context: RequestContext, request: MetadataRequest) -> bool:
 
 
 def _asked(context: RequestContext, request: MetadataRequest) -> list[Topic | MetadataResponseTopic]:
-    """Return the requested topics without duplicates, in the order of the request; for a failed topic its error entry.
+    """Return the requested topics without duplicates, in the order of the request. A failed topic is replaced by its
+    error entry.
 
     A list of all topics leaves out the topics that the client may not describe.
     """
@@ -149,7 +150,7 @@ def _asked(context: RequestContext, request: MetadataRequest) -> list[Topic | Me
 
 
 def _find(context: RequestContext, item: MetadataRequestTopic, *, may_create: bool) -> Topic | MetadataResponseTopic:
-    """Return a requested topic, which is created if it is missing, or its error entry.
+    """Return a requested topic, or its error entry. If `may_create`, a missing topic is created.
 
     Internal topics are not created. The first request after a topic's deletion gets Kafka's error, so that a client
     that waits for the deletion sees it. The next request finds the new topic.

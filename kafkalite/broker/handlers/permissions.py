@@ -7,7 +7,7 @@ on the cluster for the whole request, which dispatch checks before it calls the 
 
 A name is checked before it is looked up, so that a denial does not show whether the resource exists.
 
-Produce and Fetch are checked in C (native AccessView), by the rows of this table.
+Produce and Fetch are checked in C (native AccessView), which does not read this table.
 
 Source: KafkaApis, ControllerApis, AclApis and ConfigHelper of Kafka 4.1.
 """

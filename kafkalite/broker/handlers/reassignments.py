@@ -4,7 +4,7 @@ The broker never moves a partition. The APIs exist because kafka-reassign-partit
 them.
 
     requested replicas        result
-    this broker               success without effect
+    this broker               success without effect; INVALID_REPLICA_ASSIGNMENT if its data directory is cordoned
     any other list            INVALID_REPLICA_ASSIGNMENT
     no list (a cancellation)  NO_REASSIGNMENT_IN_PROGRESS
 

@@ -159,7 +159,7 @@ class SignIns:
             self.expired_count += 1
 
     def next_lane(self) -> object:
-        """Return the key of the next of LONG_STEPS_MAX queues. The I/O pool runs the steps of one queue one after
+        """Return the keys of LONG_STEPS_MAX queues in turn. The I/O pool runs the steps of one queue one after
         another."""
         return next(self._lanes)
 
@@ -179,8 +179,8 @@ class SignIn:
         self._began = -math.inf
 
     def may_begin_again(self) -> bool:
-        """Return whether an authenticated client may re-authenticate now: its session has a limit, and AGAIN_S_MIN is
-        over."""
+        """Return whether an authenticated client may re-authenticate now: its session has a limit, and its last
+        authentication began at least AGAIN_S_MIN seconds ago."""
         return self._session_ends and self._shared.clock.monotonic() - self._began >= AGAIN_S_MIN
 
     def request(self, key: int, version: int, correlation_id: int, body: bytes) -> bytes | None:

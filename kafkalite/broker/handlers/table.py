@@ -103,8 +103,8 @@ class Row:
     """One API as this broker serves it: its handler, and its estimated cost.
 
     `handler` returns the response. `blocks` returns whether a request needs the I/O pool. `item_us` is the cost in
-    microseconds of each item that the request lists. `unnamed` returns the cost of the items that it only implies: a
-    null list means all items, and one name may mean many items.
+    microseconds of each item that the request lists. `unnamed` returns the cost of the items that the request only
+    implies: a null list means all items, and one name may mean many items.
     """
 
     __slots__ = (
