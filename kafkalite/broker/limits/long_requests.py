@@ -124,9 +124,7 @@ class LongRequests:
             return sum(len(strand.jobs) for strand in self.strands.values())
 
     def share_of(self, client: Client) -> InlineShare:
-        """Return the share of the network threads of this client's holder. All connections of the holder have it in
-        common.
-        """
+        """Return the InlineShare of this client's holder, which all connections of the holder use."""
         return self._shares.setdefault(holder_of(client.principal, client.client_host), InlineShare())
 
     def submit(self, client: Client, job: Job) -> None:

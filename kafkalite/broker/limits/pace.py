@@ -5,7 +5,7 @@ Loops over a client's items do this by iterating over `checkpointed`:
     for topic in checkpointed(request.topics):
         ...
 
-On a network thread, `checkpointed` returns the list itself. In a long request, the thread sleeps between two items when
+Outside a long request, `checkpointed` returns its argument. In a long request, the thread sleeps between two items when
 a portion is over. `Stopped` is raised there if the client has disconnected or the broker stops.
 
 Thread rule: a thread uses only the Pace with which `run_with` was called on this thread.
@@ -46,7 +46,8 @@ class Stopped(BaseException):  # like SystemExit, so that `except Exception` doe
 
 
 _free_ns = 0
-"""When the next portion of any thread may begin: two threads that rest in turn would leave others no pause."""
+"""The earliest time of the next portion of any thread. Otherwise two threads that rest in turn would leave other
+threads no pause."""
 
 
 class Pace:
