@@ -33,7 +33,7 @@ class Mutations:
     def record(self, partition_count: int) -> None:
         """Count partitions that are about to be created or deleted.
 
-        KafkaError (THROTTLING_QUOTA_EXCEEDED) if they must not be, because the client is over a strict quota.
+        KafkaError (THROTTLING_QUOTA_EXCEEDED) if the client is over a strict quota.
         """
         meter = self._meter
         if meter is None:

@@ -42,7 +42,7 @@ ANY: Final = 2
 class Bound(NamedTuple):
     """A quota that applies to a client: its value and its owner.
 
-    The owner is a user, a client id or both. All clients of the owner have the quota in common.
+    The owner is a user, a client id or both. All clients of the owner share the quota.
     """
 
     value: float
