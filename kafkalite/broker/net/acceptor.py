@@ -3,8 +3,8 @@
     limit                                            when it is reached
     connections in total, by listener, by address    a new connection is closed at once
     free descriptors of the process                  the acceptor pauses
-    new connections per second of a listener         the listener is paused for a while
-    new connections per second of an address         the connection is held unread for a while, then closed
+    connections per second of one or all listeners   the listener is paused for a while
+    connections per second of an address             the connection is held unread for a while, then closed
 
 The module `rates` computes the last two limits.
 

@@ -1,6 +1,6 @@
 """Run a network worker: one thread that serves its own connections in an event loop.
 
-    1  wait for events, at most until the nearest deadline of a parked fetch
+    1  wait for events, at most until the nearest deadline or the next housekeeping
     2  call Connection.on_event for each connection that is ready
     3  take from the mailbox: responses that other threads have completed, and new connections
 
