@@ -14,6 +14,7 @@ A connection passes these steps:
     2  SASL                 a `SignIn` gets the frames until the client has authenticated
     3  re-authentication    after its session has expired (KIP-368), the client is served only once it has
                             authenticated again, as the same user
-    4  authorization        dispatch checks the API's permission on the cluster, if it requires one. Handlers make all
-                            other checks, and check a name before they look it up
+    4  authorization        dispatch checks the API's permission on the cluster, if it requires one. Handlers, and the
+                            native code of Produce and Fetch, make all other checks. A name is checked before it is
+                            looked up
 """

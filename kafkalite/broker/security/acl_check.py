@@ -199,8 +199,9 @@ class Rules:
     def allows_any(self, principal: str, host: str, operation: AclOperation, kind: ResourceType) -> bool:
         """Return whether an ACL allows an operation on some resource of a type.
 
-        An ALLOW does not count if a DENY covers its whole pattern. Unlike in `decide`, no operation implies another.
-        The caller handles super users and the default. Source: authorizeByResourceType of Kafka's interface Authorizer.
+        An ALLOW does not count if a DENY covers its whole pattern. Unlike in `decide`, no operation except ALL implies
+        another. The caller handles super users and the default. Source: authorizeByResourceType of Kafka's interface
+        Authorizer.
         """
 
         def patterns(section: Section, permission: AclPermission) -> Iterator[str]:

@@ -1,14 +1,14 @@
 """Manage the TLS of one listener: certificate, trust store and principal mapping.
 
-The certificate and the trust store can be replaced without a restart. A trust store cannot be added, only replaced:
+A trust store cannot be added while the broker runs. The certificate and an existing trust store can be replaced:
 
     1  AlterConfigs, SIGHUP or a changed file causes a reload
     2  the settings and files are read and checked
     3  if they are valid, new connections use them; otherwise the current ones stay
     4  earlier connections keep their TlsContext until they end
 
-Thread rule: any thread may use `context` and `principal_of`. Methods that read files take the listener's lock, and must
-not be called on network threads.
+Thread rule: any thread may use `context` and `principal_of`. Methods that read files must not be called on network
+threads; `use` and `reload` take the listener's lock.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class ListenerTls:
 
     @property
     def expires(self) -> int:
-        """The time in seconds since 1970 at which the first certificate of the chain expires."""
+        """The earliest time at which a certificate of the chain expires, in seconds since 1970."""
         return self._loaded.expires
 
     def principal_of(self, subject: bytes | None) -> str:
