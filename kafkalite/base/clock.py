@@ -54,7 +54,7 @@ class StoredTime(NamedTuple):
     time_ms: int
     """The trusted time when it was stored, since 1970-01-01 UTC."""
     ahead_ms: int = 0
-    """How far the wall clock was ahead of it; 0 while the trusted time followed."""
+    """How far the wall clock was ahead of the trusted time; 0 while the trusted time followed."""
     held_ms: int = 0
     """Running time for which the wall clock had been ahead by that amount."""
 
@@ -63,7 +63,7 @@ class Ahead(NamedTuple):
     """The difference between the wall clock and the trusted time of an ExpiryTime. Values are in milliseconds."""
 
     ahead_ms: int
-    """By how much it is ahead of the trusted time."""
+    """By how much the wall clock is ahead of the trusted time."""
     left_ms: int
     """Running time until the trusted time follows, if the wall clock stays ahead by the same amount."""
 

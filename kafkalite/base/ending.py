@@ -6,9 +6,9 @@
 The byte stays in the socket pair until wait() reads it, so a signal just before wait() is not lost. A queue or a
 threading.Event is not safe here: the interrupted main thread may hold the lock that the signal handler needs.
 
-A second signal ends the process at once.
+A second signal with the same number ends the process at once.
 
-Thread rule: main thread only. Only failed() may be called by any thread.
+Thread rule: contexts are entered and left on the main thread. Any thread may call failed().
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Ending:
     def meanwhile(self, stop: Callable[[], object]) -> Iterator[None]:
         """Return a context in which SIGTERM and Ctrl-C call `stop`, on another thread.
 
-        Use it inside this context. A later wait() still returns the signal.
+        Use it inside the context of this Ending. A later wait() still returns the signal.
         """
         over, ended = socket.socketpair()
         came = bytearray()
@@ -111,7 +111,7 @@ def on_ending(stop: Callable[[], object]) -> Iterator[Ending]:
 def until_stdin_ends(*, wanted: bool) -> Iterator[None]:
     """Return a context that sends this process SIGTERM when its standard input is closed.
 
-    A parent process closes it to stop this process; the system closes it when the parent ends. Without `wanted`,
+    A parent process closes this input to stop the process; the system closes it when the parent ends. Without `wanted`,
     nothing happens.
     """
 
@@ -159,5 +159,5 @@ def _on_told(_number: int, _frame: object) -> None:
 
 
 def _abandon(number: int, _frame: object) -> None:
-    """Exit at once on a second signal. Acknowledged records are not lost."""
+    """Exit at once on a second signal with the same number. Acknowledged records are not lost."""
     os._exit(128 + number)

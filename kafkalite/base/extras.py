@@ -57,7 +57,8 @@ def pip_arguments(extra: str, place: Path, distribution: Distribution | None, si
         a clone                                   the clone, with the extra
         outside `sites`, such as Debian's         the packages of the extra, next to it
         from a known wheel or repository          that origin, with the extra (PEP 610)
-        otherwise                                 the packages of the extra
+        otherwise                                 the packages of the extra, or kafkalite with the extra from
+                                                  RELEASE_INDEX if that is set
     """
     if (place / "pyproject.toml").is_file() and (place / "setup.py").is_file():
         return ["-e", f"{place}[{extra}]"]

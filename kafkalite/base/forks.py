@@ -96,7 +96,7 @@ def abandon(descriptors: Iterable[int]) -> None:
 
 
 def keep_alive(part: object) -> None:
-    """Prevent that an object is ever destroyed.
+    """Keep an object from ever being destroyed.
 
     Its destructor might wait for a lock that a thread of the parent held during the fork.
     """
@@ -107,7 +107,8 @@ def keep_alive(part: object) -> None:
 
 @contextlib.contextmanager
 def importing() -> Iterator[None]:
-    """Return a context for an import by the broker itself. Forks on other threads wait until the context ends.
+    """Return a context for an import by the broker itself. Forks on other threads wait for its end, at most
+    IMPORT_S_MAX seconds.
 
     Otherwise an import that another thread has begun would stay locked in the child.
     """

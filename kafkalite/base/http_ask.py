@@ -1,7 +1,7 @@
 """Send one HTTP request to an untrusted server, with limits on time and size.
 
 One deadline covers the name lookup, the connection, the headers and the body. Redirects are not followed, so no other
-server receives the request's data. Error messages contain no part of the URL, which may include a secret.
+server receives the request's data. Error messages do not quote the URL, which may include a secret.
 
 Thread rule: any thread. Each request runs on its own thread, because the system's name lookup cannot be interrupted.
 """

@@ -4,8 +4,8 @@
     {"time": "2026-11-21T09:50:00.123Z", "level": "INFO", "logger": "kafkalite.broker.log.manager", "message": ..., ...}
 
 Modules log through the standard library (`logging.getLogger(__name__)`), and pass structured values with `fields`. Each
-event is one line. Texts that clients choose, such as topic names, are `escaped`. Events that clients can cause
-repeatedly go through a `RepeatLogger`.
+event is one line; in text, a traceback follows it in indented lines. Texts that clients choose, such as topic names,
+are `escaped`. Events that clients can cause repeatedly go through a `RepeatLogger`.
 
 Thread rule: any thread may log.
 """

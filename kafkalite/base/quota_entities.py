@@ -1,7 +1,7 @@
 """Define the entities and keys of quotas, and check quotas (Kafka's ClientQuotaControlManager and QuotaConfig).
 
-An entity is a user, a client id, a user with a client id, or an IP address. A quota for the name None applies to all
-names without a quota. Each key limits one rate per second:
+An entity is a user, a client id, a user with a client id, or an IP address. A quota for the name None applies to each
+name that has no quota itself. Each key limits one rate per second:
 
     producer_byte_rate          bytes of Produce requests; a whole number
     consumer_byte_rate          bytes of Fetch responses; a whole number
@@ -103,7 +103,7 @@ def check_entity(entity: Entity) -> None:
 
 
 def check_value(change: Change) -> None:
-    """Raise InvalidRequest if the entity cannot have a quota with this key, or if the value is invalid for the key."""
+    """Raise InvalidRequest if the entity cannot have a quota with this key and value. A removal is always valid."""
     keys = ADDRESS_KEYS if change.entity[0][0] == IP else CLIENT_KEYS
     value = change.value
     if value is None:

@@ -1,6 +1,6 @@
 """Generate random bytes, ids and numbers: from the operating system, or from a seed in a simulation.
 
-The broker uses them for unique ids, unique names and jitter.
+The broker uses them for unique ids and names, for jitter, and to choose a broker at random.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Native tools that are independent of Kafka: assertions, clocks, checksums, buffers, file operations and mapped files.
+"""Native tools that are independent of Kafka, such as assertions, clocks, checksums, buffers and file operations.
 
 Modules, from the bottom up:
 
