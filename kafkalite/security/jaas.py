@@ -2,8 +2,8 @@
 
     org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret" user_bob="other";
 
-Words may be in quotation marks, with Java's escapes and comments. Errors never quote the text, because it contains
-passwords. Source: Kafka's JaasConfig and the JDK's StreamTokenizer.
+Words may be in quotation marks, with Java's escapes, and comments are Java's. Errors quote at most the name of the
+login module, because the text contains passwords. Source: Kafka's JaasConfig and the JDK's StreamTokenizer.
 
 Thread rule: pure functions; any thread.
 """

@@ -1,7 +1,7 @@
 """Load key stores and trust stores for TLS, from files or settings.
 
-The content of a file determines its format, PKCS#12 or PEM. As in Java, the setting for the type has no influence.
-Java's JKS format is recognized and refused. A ConfigError names the setting that is invalid.
+The content of a file, and not the setting for the type, determines its format: PKCS#12 or PEM. Java's JKS format is
+recognized and refused. A ConfigError names the setting that is invalid.
 
 Thread rule: any thread except network workers, because files are read.
 """
