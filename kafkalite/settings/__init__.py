@@ -13,6 +13,6 @@
     listeners              the addresses of `listeners` and `advertised.listeners`
     foreign                Kafka's settings that have no effect here
 
-Kafka's settings have the names, defaults and precedence of Apache Kafka 4. The script tools/generate_config_docs.py
-generates docs/configuration.md from this package.
+Kafka's settings have the names and the precedence of Apache Kafka 4, and most have its defaults. The script
+tools/generate_config_docs.py generates docs/configuration.md from this package.
 """

@@ -1,8 +1,8 @@
 """Load, check and describe the broker's settings, as one immutable object: BrokerConfig.
 
-Each field of BrokerConfig is a setting. The key of a setting is the name of its field, with dots instead of
-underscores. The modules in `kafkalite.settings.areas` define the fields: their classes are base classes of
-BrokerConfig.
+Except for `notes` and the fields `..._texts`, each field of BrokerConfig is a setting. The key of a setting is the name
+of its field, with dots instead of underscores. The modules in `kafkalite.settings.areas` define the settings: their
+classes are base classes of BrokerConfig.
 
 Thread rule: any thread may read a BrokerConfig. A change creates a new object.
 """
@@ -90,11 +90,11 @@ class BrokerConfig(
     static_texts: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The texts of the settings given in the file or on the command line, by key."""
     dynamic_texts: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """The texts of the settings of this broker changed while running (AlterConfigs), by key."""
+    """The texts of this broker's settings that AlterConfigs has changed, by key."""
     cluster_texts: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Those that were changed for all brokers at once; a broker's own go before them."""
+    """The texts that AlterConfigs has set for all brokers, by key. `dynamic_texts` take precedence."""
     notes: tuple[str, ...] = field(default=(), repr=False)
-    """Sentences for the log: keys accepted that do nothing."""
+    """Sentences for the log about keys that are accepted without effect."""
 
     TABLE: ClassVar[Mapping[str, Setting]]
 
@@ -103,8 +103,8 @@ class BrokerConfig(
 
         Other fields get their defaults. TypeError for an unknown name.
 
-        Dataclasses generate a slower `__init__`: for this many fields, it takes longer to create than all their other
-        methods together.
+        A dataclass would generate an `__init__` with code for each field. Creating that takes longer than creating all
+        other methods together.
         """
         for each in fields(self):
             if each.name in values:

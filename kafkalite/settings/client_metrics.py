@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 INTERVAL_MIN_MS: Final = 100
 INTERVAL_MAX_MS: Final = 3_600_000
 PATTERN_BYTES_MAX: Final = 1 << 20
-"""What one compiled pattern may take."""
+"""Maximum memory of one compiled pattern, in bytes."""
 ATTRIBUTES: Final = (
     "client_instance_id",
     "client_id",
@@ -42,7 +42,7 @@ ATTRIBUTES: Final = (
     "client_source_address",
     "client_source_port",
 )
-"""What of a client a pattern may be about."""
+"""The attributes of a client for which there can be a pattern."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,8 @@ class ClientMetricsConfig:
 
 
 def _items(text: str) -> list[str]:
-    """Split a comma-separated list of patterns. Empty patterns are kept, because Kafka rejects them later."""
+    """Split a comma-separated list of patterns. Empty patterns are kept, so that they are rejected later, as in
+    Kafka."""
     return [item.strip() for item in text.split(",")] if text.strip() else []
 
 

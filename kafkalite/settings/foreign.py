@@ -2,7 +2,8 @@
 
 So a server.properties of Kafka can usually be used unchanged. Most such settings are accepted with a log message,
 because clients cannot notice that they have no effect. Settings that promise protection or a policy are rejected,
-because the broker does not provide what they promise.
+because the broker does not provide what they promise. Some settings that Kafka has removed are rejected, too, with the
+name of the setting that replaces them.
 """
 
 from __future__ import annotations
@@ -114,14 +115,16 @@ _DYNAMIC: Final = re.compile(
     """,
     re.VERBOSE,
 )
-"""Those that Kafka changes while it runs (ALL_DYNAMIC_CONFIGS of its class DynamicBrokerConfig, release 4.4)."""
+"""The keys that Kafka can change while it runs (ALL_DYNAMIC_CONFIGS of its class DynamicBrokerConfig, release 4.4)."""
 FOREIGN_LISTS: Final = frozenset({"metric.reporters", "sasl.kerberos.principal.to.local.rules"})
-"""Those of them that are lists, to which a change may append."""
+"""The lists among these keys, to which a change may append."""
 KEPT_SIZE_MAX: Final = 32_767
-"""Characters of a name and its value that mean nothing here and are kept all the same; of a value in Kafka."""
+"""Maximum number of characters in the name and value of a setting that is stored without effect. Kafka limits the value
+alone."""
 KEPT_COUNT_MAX: Final = 1000
 KEPT_TOTAL_MAX: Final = 262_144
-"""Characters of all of them together: each change of the broker's settings writes all of them into the journal."""
+"""Maximum number of characters of all such settings together: each change of the broker's settings writes all of them
+into the journal."""
 
 _PATTERN: Final = re.compile("|".join(re.escape(prefix) for prefix in sorted(_PREFIXES, key=len, reverse=True)))
 

@@ -33,7 +33,7 @@ MAP_KEY: Final = "listener.security.protocol.map"
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 _SHORT: Final = {"SASL": "SASL_PLAINTEXT"}
-"""Names that say their protocol, unless the map says otherwise."""
+"""Listener name → its protocol, unless the map has another one."""
 
 _LISTENER: Final = re.compile(
     r"(?P<name>[A-Za-z][A-Za-z0-9_]*|[Ss][Aa][Ss][Ll]\+[Ss][Ss][Ll])://(?P<host>\[[0-9A-Fa-f:.]+(%\w+)?\]|[A-Za-z0-9._-]*):(?P<port>-?[0-9]{1,5})/?"

@@ -75,7 +75,7 @@ class _PathProvider:
     def _checked(self, path: str) -> Path:
         """Return the normalized path. ValueError if it is not allowed.
 
-        As in Kafka, symbolic links are not followed.
+        As in Kafka, symbolic links are not resolved for this check.
         """
         if not path:
             raise ValueError("the path is missing; use ${name:/path:key}")

@@ -1,8 +1,8 @@
 """Define `Setting`: the definition of one setting, which parses, validates and describes its values.
 
-A table of settings is a dataclass, such as `BrokerConfig` or `TopicConfig`. Each of its fields has a Setting as
-metadata. Values arrive as text, from a .properties file, the command line or an AlterConfigs request. Only
-`Setting.parse` converts them. Other modules define which settings exist.
+A table of settings is a dataclass, such as `BrokerConfig` or `TopicConfig`. The fields that are settings have the
+arguments of their Setting as metadata (`setting`, `collect`). Values arrive as text, from a .properties file, the
+command line or an AlterConfigs request. Only `Setting.parse` converts them. Other modules define which settings exist.
 
 Thread rule: immutable; any thread.
 """
@@ -161,12 +161,12 @@ class Setting:
     high: float | None = None
     choices: tuple[str, ...] = ()
     any_case: bool = False
-    """Of a string: the choices may be written in capitals too."""
+    """For a string: whether the choices may also be written in capitals."""
     aliases: tuple[str, ...] = ()
     default_text: str = ""
-    """What documentation shows as default, where the value depends on the machine."""
+    """The default that the documentation shows, if the value depends on the machine."""
     broker_keys: tuple[tuple[str, int], ...] = ()
-    """Of a topic or group: the broker settings that the default comes from, each with the factor to multiply by."""
+    """For a topic or group: the broker settings that provide the default, each with the factor for its value."""
 
     def entry(
         self, value: str | None, synonyms: tuple[ConfigSynonym, ...], *, key: str | None = None, read_only: bool = False

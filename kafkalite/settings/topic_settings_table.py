@@ -323,4 +323,4 @@ REMOVED: Final = frozenset(key for key, row in TOPIC_SETTINGS.items() if row.eff
 BROKER_SYNONYMS: Final[dict[str, list[str]]] = {
     key: [name for name, _ in row.broker_keys] for row in TOPIC_SETTINGS.values() for key, _ in row.broker_keys
 }
-"""Broker setting → those that the same topic setting's default may come from, the one that counts first."""
+"""Broker setting → all broker settings that provide the default of the same topic setting, in order of precedence."""

@@ -1,6 +1,6 @@
 """Define the settings of Kafka 0.7, and translate its keys, so that a server.properties of Kafka 0.7 works unchanged.
 
-A key of 0.7 is an alias of a current key if both have the same default (RENAMED). Otherwise it is a setting in
+A key of 0.7 is an alias of a current key if both can share one value (RENAMED). Otherwise it is a setting in
 ClassicRows. Classic topics are topics in the format of 0.7.
 
 Thread rule: pure functions on text, except for log messages; any thread.
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PORT_DEFAULT: Final = "6667"
-"""Of a broker of 0.7 whose file has none."""
+"""The port of a broker of 0.7 whose file has none."""
 TODAYS_PORT: Final = "9092"
-"""Beside 0.7's port, for today's clients."""
+"""The port for current clients, in addition to 0.7's port."""
 
 RENAMED: Final[dict[str, tuple[str, int]]] = {
     "brokerid": ("node.id", 1),
@@ -38,7 +38,7 @@ RENAMED: Final[dict[str, tuple[str, int]]] = {
     "log.cleanup.interval.mins": ("log.retention.check.interval.ms", MINUTE_MS),
     "zk.connect": ("zookeeper.connect", 1),
 }
-"""0.7's key → ours, and by what its number is multiplied."""
+"""0.7's key → (current key, factor for its number)."""
 
 _SOURCES: Final[dict[str, tuple[str | None, int, tuple[str, ...]]]] = {
     "flush.messages": (None, 1, ("log.flush.interval",)),
@@ -53,8 +53,8 @@ _SOURCES: Final[dict[str, tuple[str | None, int, tuple[str, ...]]]] = {
     "retention.ms": ("topic.log.retention.hours", HOUR_MS, ()),
     "retention.bytes": ("topic.log.retention.size", 1, ()),
 }
-"""A classic topic's setting → 0.7's map of values by topic, by what these are multiplied, and the broker's settings
-that give the default in place of today's (none: today's)."""
+"""A classic topic's setting → (0.7's setting with values by topic, the factor for these values, the broker settings
+that provide the default; none: those of other topics)."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)
@@ -198,7 +198,8 @@ class ClassicRows:
     def classic_defaults(self, topic: str) -> dict[str, Value]:
         """Return the defaults of a classic topic that differ from other topics: attribute → value.
 
-        They come from 0.7's settings with a map of topics, or from its other settings.
+        They come from 0.7's settings: from the value for this topic in a map, or else from a setting for all classic
+        topics.
         """
         values: dict[str, Value] = {}
         for key, (map_key, factor, broker_keys) in _SOURCES.items():

@@ -28,7 +28,7 @@ BROKERS_MECHANISM_KEY: Final = "sasl.mechanism.inter.broker.protocol"
 INNER_KEY: Final = "inter.broker.listener.name"
 INNER_PROTOCOL_KEY: Final = "security.inter.broker.protocol"
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-"""By which a broker can sign in at controllers, and at other brokers."""
+"""The SASL mechanisms with which a broker can authenticate to controllers and other brokers."""
 SERVERS_KEY: Final = "controller.quorum.bootstrap.servers"
 _SERVER: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+(?:%\w+)?)\]|([A-Za-z0-9._-]+)):([0-9]{1,5})")
 KEYS: Final = (
@@ -49,7 +49,7 @@ KEYS: Final = (
     "transaction.state.log.replication.factor",
     "transaction.state.log.min.isr",
 )
-"""Settings that a broker which stands alone has no use for."""
+"""Settings without effect on a standalone broker."""
 _NO_CONTROLLER: Final = (
     "kafkalite cannot be a controller; set process.roles=broker and name Apache Kafka controllers in "
     f"{SERVERS_KEY} or {VOTERS_KEY}"

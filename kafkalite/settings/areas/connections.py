@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 OF_LISTENERS: Final = frozenset({"max.connections", "max.connection.creation.rate"})
-"""What a listener may have of its own."""
+"""The limits that can be set for one listener."""
 _LISTENER_KEY: Final = re.compile(r"listener\.name\.(?P<name>[^.]+)\.(?P<key>max\.connection.+)")
 
 

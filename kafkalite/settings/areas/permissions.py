@@ -9,7 +9,7 @@ from kafkalite.errors import ConfigError
 from kafkalite.settings.rows import BOOLEAN, STRING, setting
 
 STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-"""Kafka's class, whose name switches permissions on here as there."""
+"""The class of Kafka's authorizer, whose name enables ACLs here, too."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)

@@ -22,7 +22,7 @@ REPLICATION_KEYS: Final = (
     "replication.quota.window.num",
     "replication.quota.window.size.seconds",
 )
-"""Settings that a broker which stands alone has no use for."""
+"""Settings without effect on a standalone broker."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MECHANISMS_KEY: Final = "sasl.enabled.mechanisms"
 JAAS_KEY: Final = "sasl.jaas.config"
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-"""Those that are served."""
+"""The supported mechanisms."""
 
 _LISTENER_KEY: Final = re.compile(
     rf"listener\.name\.(?P<name>[^.]+)\.(?:(?P<mechanism>{'|'.join(map(str.lower, MECHANISMS))})\.)?(?P<key>.+)"

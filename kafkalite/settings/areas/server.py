@@ -10,7 +10,7 @@ from kafkalite.settings.rows import INT, LIST, LONG, MIB, NONE, STRING, setting
 
 
 def _network_threads() -> int:
-    """Return the number of CPU cores that this process may use.
+    """Return the number of CPU cores that this process may use, but at most 4.
 
     In a container, this can be less than the machine has.
     """

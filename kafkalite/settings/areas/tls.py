@@ -4,7 +4,7 @@
     listener.name.outside.ssl.keystore.location  the listener OUTSIDE
 
 The names are Kafka's. A value for one listener takes precedence. While the broker runs, only key stores and trust
-stores can be changed, and only for one listener at a time (RELOADABLE).
+stores can be changed, and only by keys for one listener (RELOADABLE).
 
 Thread rule: pure functions on text; any thread.
 """
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PROTOCOLS: Final = ("TLSv1.2", "TLSv1.3")
-"""Versions that are served, the oldest first."""
+"""The supported versions, the oldest first."""
 STORE_TYPES: Final = ("JKS", "PKCS12", "PEM")
 NAME_CHECK_KEY: Final = "ssl.endpoint.identification.algorithm"
-"""A client's alone: `https`, or empty for a server whose name is not checked."""
+"""Only for clients: `https`, or empty for a server whose name is not checked."""
 
 RELOADABLE: Final = frozenset(
     {
@@ -41,7 +41,7 @@ RELOADABLE: Final = frozenset(
         "ssl.truststore.certificates",
     }
 )
-"""What may change while the broker runs, on a listener of its own."""
+"""The settings of one listener that can be changed while the broker runs."""
 
 _LISTENER_KEY: Final = re.compile(r"listener\.name\.(?P<name>[^.]+)\.(?P<key>ssl\..+)")
 
