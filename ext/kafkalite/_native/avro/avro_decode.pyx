@@ -483,8 +483,8 @@ cdef class ColumnDecoder:
         """Decode messages into new columns; return one failure code per row.
 
         Message i is data[starts[i]:ends[i]], and its program begins at roots[i]; a root of -1 gives a null. The code is
-        0 or an index of FAILURES, and such a row is null. Raises MemoryError, and OverflowError for more than 2 GiB in
-        a column.
+        0 or an index of FAILURES; a row that fails is null. Raises MemoryError, and OverflowError for more than 2 GiB
+        in a column.
         """
         cdef Py_ssize_t count = starts.shape[0], i
         cdef int32_t[::1] failures

@@ -274,9 +274,9 @@ cdef class ColumnEncoder:
     def encode(self, bytes prefix not None):
         """Encode all rows, each after `prefix`; return (bytes, end of each row, failure code of each row).
 
-        A code is 0 or an index of FAILURES. A row that fails has no bytes. Neither has a null row, if the root is not
-        nullable; the caller recognizes it by the root's nulls. Raises MemoryError, and OverflowError for more than 2
-        GiB.
+        A code is 0 or an index of FAILURES. A row that fails has no bytes. If the root is not nullable, a null row has
+        code 0 and no bytes; the caller recognizes it by the root's nulls. Raises MemoryError, and OverflowError for
+        more than 2 GiB.
         """
         cdef Py_ssize_t count = self.nodes[0].length, i
         cdef int32_t[::1] ends, failures

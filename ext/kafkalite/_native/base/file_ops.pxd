@@ -1,7 +1,7 @@
 """Make every system call by which the log changes the disk. Tests can make a call fail, or replace the disk.
 
-On success a function returns a count, a descriptor or 0; on failure it returns -errno. It repeats the call after EINTR
-and after a short write, so its callers need not.
+On success a function returns a count, a descriptor or 0; on failure it returns -errno. It repeats calls on descriptors
+and opens after EINTR, and writes after a short write, so its callers need not.
 
 Thread rule: any thread. The functions run without the GIL and use no Python object.
 """

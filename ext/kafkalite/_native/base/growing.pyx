@@ -48,7 +48,7 @@ cdef void refill(Growing* g, size_t expected) noexcept:
 
 
 cdef bint grow(Growing* g, size_t more) noexcept nogil:
-    """Double the capacity, so that appends copy each byte at most twice. Return False if there is no memory."""
+    """Double the capacity, so that appends take constant time on average. Return False if there is no memory."""
     cdef size_t capacity = max(2 * g.capacity, g.size + more)
     cdef char* data = <char*>realloc(g.data, capacity)
     if data == NULL:

@@ -11,8 +11,9 @@
 
 A connection serves its requests one at a time, in order.
 
-An error that has no response closes the connection: an unknown type, a refused message set, or a missing partition.
-There is one exception: a set with a message that is too large is dropped and logged, as in 0.7.2.
+An error that has no response closes the connection, such as an unknown type, a refused message set, or a missing
+partition in a request other than FETCH and MULTIFETCH. There is one exception: a set with a message that is too large
+is dropped and logged, as in 0.7.2.
 
 Thread rule: as in the base class Connection, which receives, queues and sends.
 """
