@@ -1,6 +1,6 @@
 """List the aborted transactions of one log, for read_committed fetches.
 
-Transactions are in the order of their abort markers. A marker has no entry if its producer has no records in this log.
+Transactions are in the order of their abort markers. An abort marker that ends no transaction in this log has no entry.
 kafkalite.broker.log.transaction_index stores the entries in Kafka's .txnindex files.
 
 Thread rule: changed under the log's lock, read by any thread. Both keep the GIL throughout.

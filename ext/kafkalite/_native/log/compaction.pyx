@@ -3,8 +3,8 @@
     index_batches    dirty batches ─▶ KeyMap: the newest offset of each key
     BatchFilter      every batch   ─▶ the same batch │ a batch with fewer records │ a header without records │ no batch
 
-A record is kept if it has a key, and the map has no newer record of this key. A tombstone (null value) is removed after
-its delete horizon (KIP-534).
+Of the indexed offsets, a record is kept if it has a key, and the map has no newer record of this key; later records are
+all kept. A tombstone (null value) is removed after its delete horizon (KIP-534).
 
 A rewritten batch keeps its first and last offset, sequence and epochs. So producer state is the same before and after.
 

@@ -74,7 +74,8 @@ cpdef int64_t wait_replicated(LogCore log, int64_t end_offset, int32_t leader_ep
     """Call `callback` with 0 when the high watermark reaches `end_offset`, or with an error code if it cannot.
 
     `end_offset` is the log end offset after an append in `leader_epoch`. The error is NOT_LEADER_OR_FOLLOWER if
-    leadership was lost, or NOT_ENOUGH_REPLICAS_AFTER_APPEND if too few replicas are in sync by then.
+    leadership was lost, NOT_ENOUGH_REPLICAS_AFTER_APPEND if too few replicas are in sync by then,
+    UNKNOWN_TOPIC_OR_PARTITION if the log was deleted, or KAFKA_STORAGE_ERROR if it is offline.
 
     Returns the number of the wait, or 0 if the callback was called at once. The callback may run on any thread, without
     the log's lock, and must not block. Source: DelayedProduce of Kafka 4.1.

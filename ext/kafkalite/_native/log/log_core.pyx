@@ -410,14 +410,14 @@ cdef class LogCore:
         return 0
 
     cdef int settle_waits(self) except -1:
-        """End the waits for the high watermark that it has reached, or all of them if this broker is no longer the
-        leader."""
+        """End the waits whose offset the high watermark has reached, or all of them if this broker no longer leads or
+        serves the log."""
         cdef int error = self.replicated_error(0)
         cdef int64_t reached = INT64_MAX if self.shut or self.offline else self.high_watermark
         return self.waits.settle(reached, error)
 
     cdef int settle_low_waits(self) except -1:
-        """End the waits for the low watermark that it has reached, or all of them if the log is gone."""
+        """End the waits whose offset the low watermark has reached, or all of them if the log is gone."""
         cdef int error = 0
         cdef int64_t reached = self.log_start_offset
         if self.shut or self.offline:

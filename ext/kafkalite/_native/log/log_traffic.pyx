@@ -11,7 +11,7 @@ from kafkalite._native.log.log_core cimport LogCore, Traffic
 def sum_traffic(logs):
     """Return the sums of these counters over several logs, each since it was loaded, as a tuple of 13 numbers:
 
-        appended batches, refused batches, of which with a wrong checksum
+        batches to append, of which refused, of which with a wrong checksum
         appended records, appended bytes, refused bytes
         reads, refused reads, converted reads, bytes read
         batches refused for their magic; for offsets, count or sequence; records refused for a missing key

@@ -95,8 +95,8 @@ cdef class Replica:
         bytes).
 
         `leader_epoch` is the epoch of the fetch. `high_watermark` is the leader's; this log's rises to it, at most to
-        the log end. Either all batches are appended, or none if the outcome is not FOLLOW_DONE; but a failed write
-        keeps those before it. May block.
+        the log end. If the outcome is not FOLLOW_DONE, no batch is appended, except that a failed write keeps the
+        batches before it. May block.
         """
         cdef LogCore log = self.log
         cdef RecordFormat format = log.format
