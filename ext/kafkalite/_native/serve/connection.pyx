@@ -8,7 +8,7 @@
 
 The connection is not read while it is muted (KIP-219), or while too many responses are queued.
 
-With TLS, all bytes pass through a TlsSession. Nothing is served before the listener has authenticated the client.
+With TLS, all bytes pass through a TlsSession, and nothing is served before the listener has accepted the client.
 
 Thread rule: everything runs on the connection's worker. Other threads reach a connection only through Answer and
 Mailbox.
@@ -795,7 +795,7 @@ cdef class Connection:
     def withholds(self, double since):
         """Return whether a frame has been incomplete since `since`, while its client holds too much memory.
 
-        Too much is at least as much as a client that was refused memory. Called while memory is scarce.
+        Too much is at least the amount that a client held when it was refused memory. Called while memory is scarce.
         """
         if self.received.begun == 0:
             return False

@@ -1,4 +1,4 @@
-"""Measure a worker's requests by API and version, if metrics are enabled."""
+"""Measure a worker's requests by API and version, if metrics are enabled or slow requests are reported."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 from libc.string cimport memcpy

@@ -92,8 +92,9 @@ cdef class Turns:
 cdef class RequestCounters:
     """The metrics of one worker.
 
-    The clock is read twice per turn: after serving and after sending. Consecutive requests of one API and version are a
-    run, which is counted and timed together. If slow requests are reported, each request is timed individually.
+    Consecutive requests of one API and version are a run, which is counted and timed together. The clock is read before
+    the run unless its beginning is known, after serving it, and after sending. If slow requests are reported, each
+    request is timed individually.
 
     `on_slow` is called for requests slower than `slow_ms` (0: never) with (connection, key, version, client id, request
     bytes, µs in total, µs waiting, µs sending).

@@ -6,7 +6,7 @@ A request is parsed and then evaluated:
 - If there are too few bytes, the fetch is parked. It is evaluated again after an append, a deletion or its deadline.
 - If bytes are not verified or producer state is not loaded, the I/O pool does that. Then the fetch is evaluated again.
 
-Up to `copy_size_max` bytes of records are copied into the response. More are sent from the files, by sendfile.
+Up to `copy_size_max` bytes of records are copied into the response. More are sent directly from the files.
 
 fetch_session.pyx explains incremental fetches, leaders.pyx the choice of a read replica.
 
@@ -502,8 +502,8 @@ cdef class FetchPlan(FetchParts):
         return FETCH_READY
 
     cdef bint may_read_copy(self, LogCore log) noexcept:
-        """Return whether a consumer may read a log of which this broker is a follower, which needs version 11. It reads
-        up to the high watermark that this follower knows."""
+        """Return whether a consumer may read a log of which this broker is a follower. This needs version 11. The
+        consumer reads up to the high watermark that this follower knows."""
         return (self.replica_id < 0 and self.version >= RACKS_FROM and not log.led and not log.deleted
                 and len(log.segments) > 0)
 

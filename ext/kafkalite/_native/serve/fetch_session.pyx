@@ -6,8 +6,8 @@ The session id and epoch of a request mean:
     (n, -1)  full, close n               (n, 0)  full, close n and open another
     (n, e)   incremental: topics are added or changed, forgotten ones removed; e is 1 first and rises by one
 
-An incremental response has only changes: partitions with records, an error or a diverging epoch, and partitions with a
-new high watermark or log start.
+An incremental response has only changes: partitions with records, an error, a diverging epoch or a preferred replica,
+and partitions with a new high watermark or log start.
 
 A session belongs to a principal and a listener, but not to a connection.
 

@@ -8,7 +8,7 @@
     5  free the memory
 
 The steps are those of FetchPlan. The worker serves other connections in between. Later requests of the same connection
-wait until all partitions were examined once.
+wait until the request is parked or answered.
 
 Thread rule: only the owning worker.
 """
@@ -54,7 +54,7 @@ cdef class FetchRun:
         free(self.frame)
 
     cdef int begin(self) except -1:
-        """Schedule the first turn. The connection is paused until all partitions were examined."""
+        """Schedule the first turn. The connection is paused until the request is parked or answered."""
         self.plan.run = self
         self.plan.takes_turns = True
         self.plan.deadline = self.plan.now

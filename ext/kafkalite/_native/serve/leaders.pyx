@@ -1,8 +1,8 @@
 """Add the current leader to error responses (KIP-951), and select read replicas (KIP-392).
 
-KIP-951 concerns Produce 10 and Fetch 16: a partition in the response has its leader and leader epoch, and the response
-has the leaders' endpoints on the client's listener. KIP-392 concerns consumers that send their rack, and is enabled by
-`by_rack`.
+KIP-951 concerns Produce from version 10 and Fetch from version 16: a partition that another broker leads has its leader
+and leader epoch in the response, and the response has the leaders' endpoints on the client's listener. KIP-392 concerns
+consumers that send their rack, and is enabled by `by_rack`.
 
 Only a broker in a cluster has this object. Source: ReplicaManager.findPreferredReadReplica and RackAwareReplicaSelector
 of Kafka 4.1.

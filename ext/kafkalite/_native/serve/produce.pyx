@@ -6,7 +6,7 @@ Otherwise the request becomes a PendingProduce, which another thread completes:
     the append would block       first file of a log, roll, decompression: the batch is copied, and the I/O pool appends
                                  it in the order of its log
     a transaction begins         the batch may have to wait for the transaction coordinator (the gate)
-    acks=all                     the response waits for the group commit
+    acks=all                     the response waits for the group commit or, in a cluster, for the replicas
 
 deferred_produce.pyx implements these waits and their order.
 

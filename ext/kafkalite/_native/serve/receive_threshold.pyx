@@ -1,4 +1,4 @@
-"""Set a socket's receive low-water mark while a large request arrives, so that fewer packets wake the worker.
+"""Set a TLS socket's receive low-water mark while a large request arrives, so that fewer packets wake the worker.
 
 With SO_RCVLOWAT, the socket becomes readable only when most of the missing bytes have arrived. Without it, each TLS
 record of the request would wake the worker.
@@ -29,7 +29,7 @@ cdef class LowWater:
         self.look_ms = LOOK_MS_MIN
 
     cdef int set(self, Py_ssize_t missing, int64_t received, double now) except -1:
-        """Set the mark, if at least `missing` bytes are still to come and `received` bytes came since the last call.
+        """Set the mark for `missing` bytes that are still to come, after `received` bytes came since the last call.
 
         The worker reads the socket at `look_at`, sooner if much data arrived since the last call. If none arrived, the
         mark becomes one byte.

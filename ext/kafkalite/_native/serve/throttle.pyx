@@ -7,7 +7,7 @@
     HELD_BACK                    mute the connection first, then serve the request
 
 Bytes are counted at the time when the turn of the worker's loop began, which saves reading the clock. `delay_ms` reads
-the clock and computes the throttle time. It is called only for a client that is over a quota.
+the clock and computes the throttle time. It is called only for a client that may be over a quota.
 
 Thread rule: only the connection's worker.
 """

@@ -4,10 +4,10 @@ An Answer is one response: bytes, possibly with file ranges between them.
 
     data[:cuts[0]]  slices[0]  data[cuts[0]:cuts[1]]  slices[1]  ...  data[cuts[-1]:]
 
-File ranges are sent by sendfile(2), and never enter user space. With TLS, they are encrypted first.
+Without TLS, file ranges are sent by sendfile(2), and never enter user space. With TLS, they are encrypted first.
 
-If a file is unreadable or too short, its log goes offline, and the response reports the error. If the header of the
-response is already sent, the connection is closed instead.
+If a file is unreadable or too short, its log goes offline, and the response reports the error. If the response is
+already being sent, the connection is closed instead.
 
 Thread rule: any thread fills an Answer, once. From then on it belongs to its connection's worker.
 """
