@@ -18,7 +18,7 @@ The CRC does not cover base offset and leader epoch, so the broker may change th
 All numbers in a record except the attributes are zig-zag varints; the timestamp delta has up to 64 bits. A size of -1
 means null. A header's key is never null.
 
-Thread rule: all functions are pure and run with or without the GIL. The caller keeps the memory alive.
+Thread rule: functions keep no state, and run with or without the GIL. The caller keeps the memory alive.
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint32_t, uint64_t

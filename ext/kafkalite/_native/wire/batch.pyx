@@ -4,7 +4,7 @@ The first part is C functions for the log and the network. The second part is Py
 buffer and raise BatchError. columns.pyx converts records to and from columns; kafkalite.wire.record.compression
 compresses.
 
-Thread rule: all functions are pure. The caller keeps the memory alive.
+Thread rule: functions keep no state. The caller keeps the memory alive.
 """
 
 cimport cython

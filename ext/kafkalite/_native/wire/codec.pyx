@@ -1,7 +1,8 @@
 """Decode and encode Kafka protocol messages, by programs that are compiled from the messages' field tables.
 
 A `Program` belongs to one message class and one version; its first use compiles it. A field that the version lacks gets
-the schema's default when decoding, and is dropped when encoding.
+the schema's default when decoding, and is dropped when encoding. A value that must not be lost raises EncodeError
+instead, in a response only in the debug build.
 
 The bytes are untrusted:
 

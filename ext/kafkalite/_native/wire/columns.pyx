@@ -8,7 +8,8 @@ or leave gaps. An optional fourth array has a byte per item, 1 for null.
 
 kafkalite.wire.record calls these functions for Python code, and compresses the records.
 
-Thread rule: functions are pure. Their loops run without the GIL. A ColumnBuilder belongs to one thread at a time.
+Thread rule: functions keep no state; seal() and adopt() write into the caller's buffer. Loops over many bytes run
+without the GIL. A ColumnBuilder belongs to one thread at a time.
 """
 
 cimport cython
