@@ -12,7 +12,7 @@ This client is for tools and for reading ranges at millions of records per secon
 confluent-kafka, kafka-python or aiokafka.
 
     columns/            ColumnReader, ColumnWriter: ranges and tables as Arrow record batches or NumPy columns
-    client.py           Client: the entry point, which creates everything below
+    client.py           Client: the entry point, which creates readers, producers and admin interfaces
     admin/              topics, configurations, groups, transactional ids, users, ACLs, quotas
     group/              GroupReader: a consumer group member
     history.py          detects logs that were truncated or restored

@@ -2,12 +2,12 @@
 
     first request       connects to a bootstrap server
     metadata            any broker lists the brokers and the leader of each partition
-    request             goes to the leader, on one connection per broker
+    request             goes to the leader; a Reader or Producer has separate connections
     leader has moved    metadata is fetched again, and the request is retried
     connection lost     the same, if a retry is safe
 
-Look-ups and reads are retried after a lost connection. A request that changes something is retried only after a
-retriable error code.
+`with_retries` also repeats a request after a lost connection. `of_controller`, for requests that change something,
+repeats only after a retriable error code.
 
 Thread rule: a Cluster, and everything created from it, belongs to one thread at a time.
 """
@@ -249,8 +249,8 @@ class Cluster:
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
         """Return each partition's first offset at or after its timestamp in ms.
 
-        The timestamp can also be one of `model.OFFSET_*`, which request the start or the end. The returned offset is -1
-        if there is no such record. The returned timestamp is -1 for the start and the end.
+        The timestamp can also be OFFSET_EARLIEST, for the start of the log, or OFFSET_LATEST, for its end. The returned
+        timestamp is then -1. The returned offset is -1 if there is no such record.
         """
         found: dict[TopicPartition, OffsetAndTimestamp] = {}
 
@@ -286,11 +286,10 @@ class Cluster:
         return found
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
-        """Return (epoch, end offset) for each partition's leader epoch, from its leader (OffsetForLeaderEpoch,
-        KIP-320).
+        """Return (epoch, end offset) for each partition, given a leader epoch (OffsetForLeaderEpoch, KIP-320).
 
-        The returned epoch is the newest epoch of the log that is not newer than the requested epoch. The result is (-1,
-        -1) if the log has no such epoch.
+        The returned epoch is the log's newest epoch that is not newer than the given one. Both values are -1 if the
+        broker knows no such epoch.
         """
         found: dict[TopicPartition, tuple[int, int]] = {}
 
@@ -340,10 +339,9 @@ class Cluster:
         return self._repeated(attempt, (KafkaError, *UNREACHED), self.is_passing, self._topics.clear)
 
     def of_controller(self, attempt: Callable[[], Result]) -> Result:
-        """Send a request to the controller. Repeat it while its error is retriable or NOT_CONTROLLER.
+        """Send a request to the controller. Repeat it after a retriable error code, such as NOT_CONTROLLER.
 
-        If no response arrives, the error is raised: the request may have taken effect, and only the caller can find
-        out.
+        If no response arrives, the request is not repeated, because it may have taken effect.
         """
         return self._repeated(attempt, (KafkaError,), self.is_passing, lambda: self.refresh([]))
 
@@ -354,10 +352,11 @@ class Cluster:
         is_passing: Callable[[Any], bool],
         prepare: Callable[[], object],
     ) -> Result:
-        """Call `attempt` until it succeeds, an error does not pass, or `retry_timeout_s` has passed.
+        """Call `attempt` until it succeeds or raises an error after which a retry cannot help.
 
-        `prepare` is called before each pause. The pauses start at `retry_backoff_s` and double, up to
-        RETRY_BACKOFF_S_MAX. Only `errors` are repeated; the last one is raised.
+        A retry may help after an exception in `errors` for which `is_passing` is true. `prepare` is called before each
+        pause. The pauses start at `retry_backoff_s` and double, up to RETRY_BACKOFF_S_MAX. After `retry_timeout_s`, the
+        last error is raised.
         """
         deadline = time.monotonic() + self.retry_timeout_s
         backoff = self.retry_backoff_s
@@ -372,8 +371,9 @@ class Cluster:
             backoff = min(2 * backoff, RETRY_BACKOFF_S_MAX)
 
     def is_passing(self, error: Exception) -> bool:
-        """Return whether a retry may help after this error. It cannot help if no broker of the cluster was ever
-        reached.
+        """Return whether a retry may help after this error.
+
+        It cannot help after `interrupt`, or if no broker of the cluster was ever reached.
         """
         if isinstance(error, KafkaError):
             passing = error.retriable and error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -559,7 +559,7 @@ def require_answers(name: str, asked: Iterable[TopicPartition], found: Mapping[T
 def raise_from_leader(code: int, key: TopicPartition) -> None:
     """Raise the KafkaError of an error code, but replace UNKNOWN_TOPIC_OR_PARTITION by NOT_LEADER_OR_FOLLOWER.
 
-    The partition is in the metadata. So a broker that does not know the partition is not its leader, or no longer.
+    The metadata lists the partition. So a broker that does not know the partition is not its leader.
     """
     if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         raise error_for(

@@ -2,7 +2,7 @@
 
     unconnected ──connect──▶ ApiVersions ──▶ SASL, if set ──▶ ready ──lost, timeout, invalid response──▶ closed for good
 
-Requests may be pipelined: `send` returns at once, and `receive` returns the response to the oldest pending request.
+Requests may be pipelined: `send` waits for no response, and `receive` returns that of the oldest pending request.
 
 Thread rule: one thread at a time. Record bytes of a response refer to the connection's buffer and are valid until the
 next `receive`.
@@ -382,15 +382,15 @@ class Connection:
             self._session_ends = time.monotonic() + lifetime_ms / 1000 * share
 
     def _ask(self, api_key: int, version_max: int, message: object) -> Any:
-        """Send a request of the SASL exchange and return its response; no request is pending afterwards."""
+        """Send a request of the SASL exchange and return its response. No other request may be pending."""
         self._send(api_key, self.version_for(api_key, version_max), message, None, answered=True)
         return self._receive()[1]
 
     def _negotiate(self, timeout_s: float) -> None:
         """Fetch the broker's API versions.
 
-        If the broker rejects the newest version of ApiVersions, the request is repeated in the version that the broker
-        names.
+        If the broker rejects a version of ApiVersions, the request is repeated in the version that the broker names, or
+        in the next lower version.
         """
         from kafkalite.version import VERSION
 

@@ -1,18 +1,18 @@
 """Define the client's exceptions for failures without an error code. Those with a code are in kafkalite.errors.
 
 ClientError
-    BrokerUnreachable       no broker accepted a connection
+    BrokerUnreachable       no connection to a broker could be set up
       BrokerGone            the same, for a broker that was reached before
-    SignInRefused           a broker rejected the client's credentials, or failed to prove its own
+    SignInRefused           client and broker could not authenticate each other
     ConnectionLost          the connection was lost; the request may or may not have been processed
     RequestTimeout          no response in time; the request may or may not have been processed
     UnsupportedApi          client and broker have no common version of a request
     UnsendableRequest       a value does not fit into the request
-    ProtocolError           the broker sent an invalid response
+    ProtocolError           a response is invalid or incomplete
     DeliveryFailed          records were not acknowledged; the error has their number and the cause
     CommitFailed            offsets were not committed
     TransactionAborted      the transaction cannot be committed; abort and repeat it
-    RangeUnavailable        a partition ends before the requested range does
+    RangeUnavailable        a range cannot be read to its end
     NoOffset                a partition has no committed offset, and there is no reset policy
     LogTruncated            the log was truncated, restored or recreated below a position already read
     ReaderClosed            the reader was closed, possibly by another thread
@@ -32,7 +32,7 @@ class ClientError(Exception):
 
 
 class BrokerUnreachable(ClientError):
-    """No broker listens at any address."""
+    """No connection to a broker could be set up: the connect, the TLS handshake or the first request failed."""
 
     timed_out = False
     """Whether a connection timed out, so that a busy broker may accept a later one."""
@@ -43,7 +43,7 @@ class BrokerGone(BrokerUnreachable):
 
 
 class SignInRefused(ClientError):
-    """Client and broker failed to authenticate each other. A retry fails in the same way."""
+    """Client and broker could not authenticate each other. The client does not retry by itself."""
 
 
 class ConnectionLost(ClientError):
@@ -67,7 +67,7 @@ class UnsendableRequest(ClientError):
 
 
 class ProtocolError(ClientError):
-    """A response cannot be read. The connection is closed."""
+    """A response cannot be decoded, or does not fit its request."""
 
 
 class ForeignProcess(ClientError):

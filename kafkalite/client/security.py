@@ -103,7 +103,7 @@ class Security:
 
 
 def _refuse_unknown(settings: Mapping[str, str]) -> None:
-    """Reject unknown security settings: ignoring one could leave a connection unprotected."""
+    """Reject unknown ssl.* settings and Java classes: ignoring one could leave a connection unprotected."""
     from kafkalite.settings.areas.tls import NAME_CHECK_KEY, TLS_SETTINGS
 
     known = {*TLS_SETTINGS.keys() - _BROKERS_OWN, *_WITHOUT_EFFECT, NAME_CHECK_KEY}

@@ -1,8 +1,8 @@
 """Administer topics, partitions and configurations; delete records and describe log directories.
 
-Each call sends its request to the responsible broker: the controller, a partition's leader, or the described broker.
-The first error is raised as KafkaError. A request is retried after a retriable error code. After a lost
-connection it is not retried, because it may have taken effect.
+A call sends its request to the responsible broker: the controller, a partition's leader, or the broker concerned. The
+first error is raised as KafkaError. A request is retried after a retriable error code. After a lost connection, only
+look-ups and DeleteRecords are retried, because another request may have taken effect.
 
 Thread rule: one thread at a time, that of the Client.
 """

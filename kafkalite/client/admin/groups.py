@@ -54,7 +54,7 @@ class GroupListing(NamedTuple):
     """A group as ListGroups reports it.
 
     `protocol_type` is "consumer" for consumers, and empty if the group has only offsets. `kind` is "consumer" for
-    groups of the newer protocol (KIP-848), "classic" for other groups.
+    groups of the newer protocol (KIP-848), and "classic" for groups of the older one and from old brokers.
     """
 
     group_id: str
@@ -64,7 +64,7 @@ class GroupListing(NamedTuple):
 
 
 class GroupProgress(NamedTuple):
-    """A group and its committed offsets. `committed` is None if this client is not allowed to read them."""
+    """A group and its committed offsets. `committed` is None if the broker refused to return them."""
 
     group: GroupListing
     committed: dict[TopicPartition, int] | None

@@ -31,7 +31,7 @@ class ClientQuotas:
         self._client = client
 
     def list_all(self) -> dict[Entity, dict[str, float]]:
-        """Return a map of entity → quota key → value per second.
+        """Return a map of entity → quota key → value.
 
         An entity is (type, name) pairs; the name None is the default.
         """

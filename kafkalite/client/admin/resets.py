@@ -87,7 +87,7 @@ def rows_of(text: str) -> Iterator[list[str]]:
 
 
 def is_number(text: str) -> bool:
-    """Return whether a field consists of digits only, and of at most as many as the largest valid number."""
+    """Return whether a field consists of 1 to OFFSET_DIGITS_MAX digits."""
     return text.isascii() and text.isdigit() and len(text) <= OFFSET_DIGITS_MAX
 
 

@@ -8,7 +8,8 @@
     timestampType   int32: 0 CreateTime, 1 LogAppendTime
     headers         list<element: struct<key: string, value: binary>>
 
-Keys, values and headers are not copied: the Arrow arrays use the memory into which the records were decoded.
+Keys, values and headers are not copied to Arrow, except header keys with invalid UTF-8: the arrays use the memory into
+which the records were decoded.
 
 pyarrow is imported when a function of this module first needs it.
 
@@ -272,7 +273,10 @@ def rows_of(batch: Any, now_ms: int) -> Rows:
 
 
 def bytes_column(name: str, array: Any) -> BytesColumn:
-    """Return a column that shares the bytes of a binary or string array."""
+    """Return the contents of an array as a column. Binary and string arrays, also large ones, are not copied.
+
+    Other arrays of bytes are cast first. Raises ValueError for an array of other values.
+    """
     pa = pyarrow()
     kind = array.type
     if pa.types.is_null(kind):

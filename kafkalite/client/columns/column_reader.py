@@ -187,7 +187,7 @@ class ColumnReader:
         return {key: row.offset for key, row in found.items()}
 
     def split(self, topic: str, partition: int, start: int, end: int, *, size_target: int) -> list[OffsetRange]:
-        """Divide a range into pieces of about `size_target` bytes on the wire, each starting with a batch of the log.
+        """Divide a range into pieces of about `size_target` bytes on the wire, cut where batches of the log start.
 
         The pieces cover the range exactly and in order. Their sizes are estimated from a few batches. The method works
         with any Kafka broker. An empty range has no pieces.

@@ -6,7 +6,7 @@ The partition of a row is chosen in this order:
 
 1. The row's value in the partition column, if there is one.
 2. The murmur2 hash of the key.
-3. Without a key, one partition for all such rows of a `write`. The next `write` uses the next partition.
+3. Without a key, one partition for all such rows of a record batch and topic. The next batch uses the next one.
 
 Thread rule: one thread at a time, that of the Client.
 """

@@ -39,7 +39,7 @@ class Assignor(Protocol):
 
 
 class RangeAssignor:
-    """Java's RangeAssignor. It divides topics with the same subscribers and partition count in the same way."""
+    """Java's RangeAssignor, without racks. It divides topics in the same way if subscribers and counts are equal."""
 
     name = "range"
     cooperative = False
@@ -84,7 +84,7 @@ ASSIGNORS: Final[dict[str, Assignor]] = {
 
 
 def user_data(assignor: Assignor, generation: int) -> bytes | None:
-    """Return the user data of a subscription. Old leaders read the generation from it instead of from its own field."""
+    """Return the user data of a subscription: the generation, for old leaders that do not read its own field."""
     return generation.to_bytes(GENERATION_SIZE, "big", signed=True) if assignor.cooperative else None
 
 
@@ -171,8 +171,8 @@ class Balance:
     def improve(self, start: str) -> bool:
         """Move a partition from `start` along the shortest path to a member that has at least two fewer partitions.
 
-        The path goes through other members if the two members subscribe to different topics. Repeated calls end,
-        because each move lowers the sum of the squared counts.
+        The path goes through other members if `start` has no partition of a topic to which that member subscribes.
+        Repeated calls end, because each move lowers the sum of the squared counts.
         """
         came_from: dict[str, tuple[str, str]] = {}
         seen = {start}
@@ -198,7 +198,7 @@ class Balance:
 
 
 def sticky(partition_counts: Mapping[str, int], members: Members) -> Assignment:
-    """Return a most even assignment that moves few partitions from their previous owners.
+    """Return an assignment that is as even as possible, and moves few partitions from their previous owners.
 
     1. Members keep the partitions that they own.
     2. Each free partition goes to the subscribed member that has the fewest partitions.

@@ -1,6 +1,6 @@
 """Commit and fetch the offsets of a group member.
 
-    commit_async ─▶ sent, in order ──response──▶ callback, in order, run by the next poll or commit
+    commit_async ─▶ sent, in order ──response──▶ callback, in order, run by a later call
     commit       ─▶ sent after pending commits, and waits; retried while the coordinator moves or loads, or the
                     group rebalances
 
@@ -227,7 +227,7 @@ class Commits:
 
 
 def failed(group_id: str, error: Exception) -> CommitFailed:
-    """Convert the error of a rejected commit to CommitFailed."""
+    """Convert the error of a failed commit to CommitFailed."""
     if isinstance(error, KafkaError):
         if error.code in GONE:
             return CommitFailed(

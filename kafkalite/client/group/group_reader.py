@@ -1,13 +1,14 @@
 """Read topics as a member of a consumer group, with rebalances, callbacks and offset commits.
 
-Membership, a thread, joins the group and sends heartbeats. Commits fetches and commits offsets. A poll has three steps:
+`Membership` has a thread that joins the group and sends heartbeats. `Commits` fetches and commits offsets. A poll has
+three steps:
 
-1. After a rebalance, revoke and add partitions, and run the callbacks.
+1. During and after a rebalance, revoke and add partitions, and run the callbacks.
 2. Look up the start offsets of new partitions.
 3. Return records from the Reader.
 
-Thread rule: one thread at a time, that of the Client. Any thread may call `close`. Callbacks run inside poll and close,
-without a lock.
+Thread rule: one thread at a time, that of the Client. Any thread may call `close`. Callbacks run within a
+call, without a lock.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class GroupReader:
                             None, which raises NoOffset, OffsetOutOfRange or LogTruncated (see Reader)
     `auto_commit_interval_s`   seconds between automatic commits, also made before partitions are revoked; None: only
                             the caller commits
-    `on_assigned`           called with partitions that were assigned; the first call may have none
+    `on_assigned`           called after each rebalance with the added partitions, possibly none
     `on_revoked`            called with partitions that are being revoked; a commit still works
     `on_lost`               called with partitions that were lost; it is too late to commit
     `session_timeout_s`     the group removes the member after this time without a heartbeat
@@ -372,10 +373,10 @@ class GroupReader:
                 self._was_committed(rows)
 
     def commit_async(self, offsets: Offsets | None = None, callback: Callback | None = None) -> None:
-        """Send a commit and return; a later poll or commit calls `callback(offsets, error or None)`.
+        """Send a commit and return. A later call runs `callback(offsets, error or None)`.
 
-        Callbacks run in the order of the commits. A failed commit is not retried, because a later commit covers its
-        offsets.
+        If nothing can be sent, the callback runs at once. Callbacks run in the order of the commits. A failed commit is
+        not retried, because a later commit covers its offsets.
         """
         with self._one_thread.entered():
             rows = self._rows(offsets)

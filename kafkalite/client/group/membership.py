@@ -5,12 +5,13 @@
     STABLE ─▶ REBALANCING                REBALANCE_IN_PROGRESS, or topics have changed
     any ─▶ LOST                          no longer a member: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, a poll came too late
     any ─▶ FAILED                        a retry cannot help: FENCED_INSTANCE_ID, INCONSISTENT_GROUP_PROTOCOL, ...
+    any ─▶ CLOSED                        the thread ends, after `close`
 
-The owner is the GroupReader. Only the owner revokes and adds partitions. In REBALANCING and LOST, the thread waits
-for the owner to call `join`.
+The owner is the GroupReader. Only the owner revokes and adds partitions. REBALANCING and LOST last until the owner
+calls `join`.
 
-Thread rule: any thread may call the methods. `_changed` guards the state, and no thread blocks while it holds that
-lock. The thread has a separate Client.
+Thread rule: any thread may call the public methods. `_changed` guards the phase and the assignment, and no thread
+blocks while it holds that lock. The thread has a separate Client.
 """
 
 from __future__ import annotations

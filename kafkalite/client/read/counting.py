@@ -77,7 +77,7 @@ def count_records(
 def _read(
     client: Cluster, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Read the partitions without an open transaction and count their committed records.
+    """Count the committed records of those partitions that have no open transaction, by reading them.
 
     The result is empty if reading takes longer than DURATION_S_MAX.
     """

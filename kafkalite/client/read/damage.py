@@ -46,7 +46,7 @@ def is_readable(client: Cluster, key: TopicPartition, offset: int) -> bool:
 
 
 def next_readable(client: Cluster, key: TopicPartition, damaged: int, end: int) -> int:
-    """Return the first offset after the corrupt offset `damaged` that can be read or has no record; at most `end`."""
+    """Return an offset after the corrupt offset `damaged` that can be read or has no record; at most `end`."""
     bad, step, looks = damaged, 1, 0
     good = None
     while bad + step < end and good is None:
@@ -73,7 +73,10 @@ def _tried_at(client: Cluster, key: TopicPartition, offset: int) -> int | None:
 
 
 def _readable_at(client: Cluster, key: TopicPartition, offset: int) -> int | None:
-    """Return the first offset of the batch at or after this offset; None if that batch is corrupt."""
+    """Return the base offset of the batch at or after this offset; None if that batch is corrupt.
+
+    If there is no batch, return the offset itself.
+    """
     request = one_batch(key, offset)
 
     def ask() -> int | None:

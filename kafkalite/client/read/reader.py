@@ -2,8 +2,8 @@
 
     fetch sent ──response──▶ next offsets, from the batch headers ─▶ send the next fetch ─▶ decode ─▶ chunks
 
-Each leader has one fetch in flight. A partition is read up to its offset in `ends`, or until the caller stops. A
-failing partition does not delay the others.
+Each leader has at most one fetch in flight. A partition is read up to its offset in `ends`, or until the caller stops.
+A failing partition does not stop the others.
 
 A log has diverged if it was truncated or restored, and now has other records below the read position (KIP-320).
 
@@ -107,7 +107,7 @@ class ReadPosition:
         """The batch before `offset`."""
         self.epochs = EpochHistory(offset, mark.epoch)
         self.checked_on: Connection | None = None
-        """The connection of the last response that counted; None after a failure."""
+        """The connection on which the position was checked last; None after a failure."""
         self.high_watermark = -1
         self.last_stable = -1
         self.log_start = -1
@@ -312,7 +312,7 @@ class Reader:
     def poll(self, timeout_s: float | None = None, *, wake: Wakeup | None = None) -> list[Chunk]:
         """Wait for a response from at least one leader; return its records, possibly none.
 
-        Returns after `timeout_s` at the latest, or when `wake` is signalled. The method `answers` needs less memory.
+        The wait ends after `timeout_s`, or when `wake` is signalled. The method `answers` needs less memory.
 
         If a partition fails, the call returns the records of the other partitions, and the next call raises the error.
         The partition stays at the failed offset. If the caller does not seek past it, the error is raised again.
@@ -460,7 +460,7 @@ class Reader:
             yield from self._decode(position, offset, row)
 
     def _keep(self, position: ReadPosition, row: Any) -> None:
-        """Keep at most one fetch of records of a paused partition. Further records are fetched again later."""
+        """Keep a paused partition's records, up to `fetch_size` in all partitions. Other records are fetched again."""
         kept = sum(len(other.kept[1].records) for other in self._positions.values() if other.kept is not None)
         if row.records and not row.error_code and kept + len(row.records) <= self._fetch_size:
             row.records = bytes(row.records)  # the next response overwrites the buffer
@@ -532,7 +532,7 @@ class Reader:
         return True
 
     def _skip_gap(self, position: ReadPosition, row: Any) -> None:
-        """Skip the rest of a range that is gone (compacted tombstones, aborted records).
+        """Skip the rest of a range that contains no more records (compacted tombstones, aborted records).
 
         The first empty response gives the readable end. If a later response is also empty, no record is left below that
         end. One response is not enough, because the broker may read the records of a response before its high

@@ -112,7 +112,7 @@ class Profile:
         self._looks = 0
 
     def look(self, count: int, tolerance: float) -> None:
-        """Probe at least `count` offsets.
+        """Probe up to `count` offsets, evenly over the range, and its last offset.
 
         Then also probe between neighbours where the size is uncertain by more than `tolerance` bytes.
         """
@@ -234,7 +234,7 @@ def probe(client: Cluster, key: TopicPartition, offset: int) -> Probe | None:
 
 
 def first_batch(records: memoryview, offset: int) -> Probe:
-    """Return offsets and size of the first batch. For a message of format 0 or 1, the range begins at `offset`."""
+    """Return offsets and size of the first batch. The offsets of messages in format 0 or 1 start at `offset`."""
     try:
         info = next_whole(records, 0)
     except BatchError:

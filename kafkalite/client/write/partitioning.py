@@ -1,4 +1,4 @@
-"""Map keys to partitions with murmur2, as Kafka's producers do, so that every client maps a key to the same partition.
+"""Map keys to partitions with murmur2, as Kafka's Java producer does, so that both choose the same partition.
 
 Thread rule: functions are pure.
 """

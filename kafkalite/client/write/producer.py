@@ -226,7 +226,7 @@ class Producer:
         timestamp: int | None = None,
         codec: int | None = None,
     ) -> None:
-        """Encode and send records; wait only while too many requests are in flight.
+        """Encode and send records. Only `flush` waits for all acknowledgements.
 
         `records` are columns, Records or plain values. Records without a timestamp get `timestamp` (ms, default: now).
         `codec` overrides the producer's codec. Raises DeliveryFailed if an earlier batch failed, or if the broker
@@ -375,7 +375,7 @@ class Producer:
         self._manager.send_offsets(offsets, group)
 
     def prepare_transaction(self) -> PreparedTransaction:
-        """Flush, and leave the transaction open for `resume_transaction` in any process. Then close this producer.
+        """Flush, and leave the transaction open for `resume_transaction` in any process. Call `close` afterwards.
 
         The transaction is open until it times out, or until a newer producer uses the transactional id.
         """
@@ -530,8 +530,8 @@ class Producer:
     def _refused(self, connection: Connection, batch: Batch, code: int, message: str | None) -> None:
         """Handle a batch's error. First collect the responses of later batches, so that no retry overtakes them.
 
-        The broker rejects these later batches of the partition, because their sequence numbers leave a gap
-        (OUT_OF_ORDER_SEQUENCE_NUMBER).
+        From an idempotent producer, the broker rejects later batches of the same partition too, because their sequence
+        numbers leave a gap (OUT_OF_ORDER_SEQUENCE_NUMBER).
         """
         again = [batch]
         failed = {batch.partition}

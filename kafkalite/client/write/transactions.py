@@ -2,6 +2,7 @@
 
     NEW ─▶ READY                             init: the coordinator fences older producers
     READY ─▶ OPEN                            begin
+    NEW ─▶ OPEN, OPEN ─▶ READY               resume and leave: one producer begins, another one ends it
     OPEN ─▶ COMMITTING ─▶ READY              commit
     OPEN, COMMITTING ─▶ ABORT_ONLY           an abortable error: the transaction can only be aborted
     OPEN, ABORT_ONLY ─▶ ABORTING ─▶ READY    abort
@@ -286,8 +287,8 @@ class ProducerTransactions:
     def end(self, *, commit: bool) -> bool:
         """Commit or abort. Return whether the epoch has changed, so that sequences restart.
 
-        If no coordinator responds in time, the outcome is unknown. The state then does not change, and the call may be
-        repeated.
+        If no coordinator responds in time, the outcome is unknown. The state then stays COMMITTING or ABORTING, and the
+        call may be repeated.
         """
         if commit:
             self.require(TransactionState.OPEN, TransactionState.COMMITTING)
@@ -326,7 +327,7 @@ class ProducerTransactions:
     def _until_done(self, ask: Callable[[], tuple[int, Any]], home: Coordinator, what: str) -> Any:
         """Repeat a request until it succeeds; return its response.
 
-        Raises the exception for an error that is not retriable.
+        Raises an exception after an error that is not retriable, or when `retry_timeout_s` has passed.
         """
         deadline = time.monotonic() + self._client.retry_timeout_s
         backoff_s = min(self._client.retry_backoff_s, BACKOFF_S_MIN)
