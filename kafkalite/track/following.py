@@ -45,7 +45,10 @@ def follow(
     trouble: Callable[[str], None] = print,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[Hit]:
-    """Yield hits as they arrive, until `stopped`. Call `trouble` with a sentence about records that cannot be read."""
+    """Yield hits as they arrive, until `stopped` returns true.
+
+    Call `trouble` with a sentence about records that cannot be read.
+    """
     hunt = Hunt(questions, Window(), open_registry)
     starts = {key: asked.end for key, asked in seen.asked.items()}
     known = {*starts, *(TopicPartition(row.topic, row.partition) for row in seen.refused)}

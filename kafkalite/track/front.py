@@ -117,7 +117,7 @@ class Inquiry:
         trouble: Callable[[str], None] = print,
         stopped: Callable[[], bool] = lambda: False,
     ) -> Iterator[Hit]:
-        """Yield hits as they arrive, from exactly the offsets where the search `after` ended."""
+        """Yield hits as they arrive, from exactly the end offsets of the search `after`."""
         return follow(
             client,
             self.topics,
@@ -176,7 +176,7 @@ def search(
     `places`     "header:NAME,key,value,json:PATH,avro:PATH" (default: those in the file `tracking`, or else any header,
                  the key and the value)
     `how`        "is", "begins", "contains" or "regex"; `negated` finds records that do not match
-    `since`, `until`    record timestamps in ms since 1970, in any order; records without a timestamp always match
+    `since`, `until`    range of record timestamps in ms since 1970; records without a timestamp always match
 
     Raises ValueError for invalid arguments, TooLarge for more than `size_max` bytes, and UnknownTopicOrPartition.
     """

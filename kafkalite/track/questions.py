@@ -3,7 +3,7 @@
     header:correlation-id   the value of a header with that name; header:* for any header
     key                     the key
     value                   the value as text
-    json:$.order.id         a value of a JSON document: a string, or a number as it is written
+    json:$.order.id         a value of a JSON document: a string, a number as it is written, true or false
     avro:order.id           a field of an Avro value in the registry's format: a string, an int or a long, a UUID
     key-json:$.id           the same in a JSON key
     key-avro:id             the same in an Avro key
@@ -12,7 +12,7 @@ The text is compared in one of four ways:
 
     is         header, key, json, avro: the whole content equals the text
                header, key: the content may also be a UUID in 16 bytes, or a big-endian number in 4 or 8 bytes
-               value: the text occurs as a word, with no letter, digit or underscore next to it
+               value: the text occurs, and no letter, digit, underscore or non-ASCII byte continues its words
     begins     the content begins with the text
     contains   the content contains the text
     regex      an RE2 expression matches within the content
@@ -168,7 +168,7 @@ class Question:
         self.number = number if how is How.IS and fits else None
 
     def rows(self) -> list[tuple[bytes, int, int]] | None:
-        """Return the needles: byte strings of which a matching record contains one. None if there are no needles.
+        """Return the needles: byte strings. A matching record contains at least one. None if there are no needles.
 
         The reader decodes only records that contain a needle; without needles, it decodes every record.
         JSON escapes of the text and the varint of an Avro number are needles too. A negated question, or a question
@@ -396,7 +396,7 @@ class Matcher:
 
 
 def holds_word(raw: bytes, word: bytes) -> bool:
-    """Return whether the word is in `raw`, not adjacent to a letter, digit, underscore or non-ASCII character."""
+    """Return whether `raw` contains the word. No letter, digit, underscore or non-ASCII character may continue it."""
     return _word(word).search(raw) is not None
 
 

@@ -147,7 +147,7 @@ class Search:
     Iterate over it to get hits in the order in which they are found; then check `reach`. Nothing is read before the
     first iteration.
 
-    Use the search as a context manager, or call `close`. Its threads and connections then end within POLL_S.
+    Use the search as a context manager, or call `close`. This ends its threads and connections.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Select the topics of a search, and fix the offset range of each partition before the search starts.
 
-Errors do not stop the search: a topic without permission or a partition without a leader is reported with the reason.
+A topic without permission or a partition without a leader does not stop the search: it is reported with the reason.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -75,7 +75,7 @@ class TopicFilter:
 
 
 def topics_of(client: Client, topics: TopicFilter) -> tuple[dict[str, TopicDescription], list[Reach]]:
-    """Return the selected topics, and the account of those that may not be read.
+    """Return the selected topics, and the account of those that the client is not allowed to describe.
 
     Raises UnknownTopicOrPartition if a name or expression matches no topic.
     """

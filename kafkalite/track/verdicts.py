@@ -9,7 +9,8 @@ copies of records in retry and dead-letter topics.
     waits for GROUP                           by its policy, the group waits until GROUP has handled the record
     trying                                    the record is being processed
     retrying, parked, redriven                a copy of the record is in a retry topic
-    dead, unreadable, skipped, ignored, lost  the group has given up the record
+    dead, unreadable, resolved                the group has given up the record, which is or was a dead letter
+    skipped, ignored, lost                    the group has given up the record
     redriven, then processed                  the record was a dead letter, was sent back, and then was processed
 
 Thread rule: one thread at a time, that of the Client.
