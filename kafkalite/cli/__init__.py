@@ -94,8 +94,8 @@ class Parser(argparse.ArgumentParser):
 
     argparse is used because it loads three times as fast as the alternatives.
 
-    Only `--help` looks up the terminal's width. argparse looks it up for each argument that is added, with a module
-    that imports two compressors.
+    argparse itself looks up the terminal's width for each argument that is added. For that it imports `shutil`, which
+    imports compression modules. This class looks up the width only for `--help`.
     """
 
     def __init__(

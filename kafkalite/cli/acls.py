@@ -11,8 +11,8 @@ kafkalite acls add --allow-principal User:admin --cluster --data-dir data
 that id, and with --idempotent it covers idempotent-write on the cluster. --consumer covers read and describe on the
 topics, and read on the groups. Without these flags and without --operation, an ACL covers every operation.
 
-An operation that no ACL allows is denied, and a deny ACL takes precedence over an allow ACL. super.users may do
-everything. A change takes effect before the command ends.
+By default, an operation that no ACL allows is denied. A deny ACL takes precedence over an allow ACL. super.users may do
+everything. A standalone broker applies a change before the command ends.
 
 With --data-dir, the command works on the data directory of a stopped broker; `add` creates a missing directory.
 `remove` takes the flags of `add`. Without principals, it removes all ACLs of the resources.

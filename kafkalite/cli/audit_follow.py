@@ -7,7 +7,7 @@ Each event is a line of text:
     complete  logs  2026-11-21T18:06:00 60 s  6000 messages, each once in live, mirror, offline
     incomplete  logs  2026-11-21T18:05:00 60 s  6000 messages: differs from what was sent in offline
 
-With --json each event is one JSON object. Read errors go to stderr.
+With --json each event is one JSON object. Read errors go to stderr, and with --json also to stdout.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kafkalite.audit.run import Plan
 
 RETRY_S: Final = 5.0
-"""How long a broker that is away holds up a round, at most, and with it the end."""
+"""The longest time for which a broker that cannot be reached delays a round, or the end of the command."""
 KINDS: Final = ("missing", "duplicated", "unreported")
 
 
@@ -169,7 +169,7 @@ def wrong_line(event: Wrong) -> str:
 
 
 def amounts(found: tuple[int, int, int]) -> str:
-    """Format the numbers of different messages: 7 missing, 3 duplicated."""
+    """Format how many messages are missing, duplicated and unreported: 7 missing, 3 duplicated. Leave out zeros."""
     return ", ".join(f"{count} {kind}" for count, kind in zip(found, KINDS, strict=True) if count)
 
 

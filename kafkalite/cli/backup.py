@@ -10,8 +10,8 @@ directory.
 
 If the backup is on the broker's file system, full segments become hard links and use no space. With --copy they are
 copied, so that the backup shares no files with the broker. At the end the command verifies the backup, unless you give
---no-check. Exit status 1 means damage. The backup contains passwords as the broker stores them, so only its owner can
-read it (0700, 0600).
+--no-check. Exit status 1: it failed, or found damage. The backup contains passwords as the broker stores them, so only
+its owner can read it (0700, 0600).
 """
 
 from __future__ import annotations

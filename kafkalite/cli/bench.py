@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 CLONE: Final = Path(kafkalite.__file__).resolve().parent.parent
 PROGRAM: Final = "benchmarks.head_to_head"
-"""Is run as a program of the clone's, with the options here; no module of the product needs it."""
+"""The program in the clone that is run with these options. No module of the package imports it."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

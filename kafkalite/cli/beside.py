@@ -57,7 +57,7 @@ OF_START: Final = {
     "conf": "--conf",
     "spark_log": "--spark-log",
 }
-"""Option of `kafkalite load` → flag: what --load-options does not take. --load sets it, or runs no such load."""
+"""Option of `kafkalite load` → flag, for options that --load-options rejects: --load sets them or does not use them."""
 FOLLOW_S: Final = 2
 
 

@@ -151,7 +151,7 @@ def assignments(flag: str, texts: Iterable[str]) -> dict[str, str]:
 
 
 def unescape(text: str, flag: str) -> bytes:
-    """Return the bytes of a flag's text after replacing the escapes \\n, \\t, \\0, \\\\ and \\xHH."""
+    """Return the bytes of a flag's text after replacing the escapes \\n, \\t, \\r, \\0, \\\\ and \\xHH."""
     import re
 
     def replace(match: re.Match[bytes]) -> bytes:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 DEFAULT_SOURCE: Final = "default"
 UNKNOWN_TYPE: Final = "unknown"
 LISTENER_PREFIX: Final = "listener.name."
-"""Of the settings of one listener, which no description lists."""
+"""Prefix of the settings of one listener, which DescribeConfigs does not list."""
 SECRET: Final = "(hidden)"  # noqa: S105  # shown in place of a sensitive value
 
 
@@ -98,7 +98,7 @@ def row_of(entry: ConfigEntry) -> tuple[str, str, str]:
 
 
 def unknown_to_broker(admin: Admin, node_id: int, values: Mapping[str, str | None]) -> list[str]:
-    """Return those of the names to be set that the broker does not know. It accepts them nevertheless, as Kafka does.
+    """Return the names to be set that the broker does not know. It stores their values without effect, as Kafka does.
 
     DescribeConfigs reports an unknown type for such names, even if they were set before. Brokers before Kafka 2.6
     report no types: there, a name that was set before counts as known. Return [] if the broker denies DescribeConfigs.

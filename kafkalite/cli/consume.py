@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 
 NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
 RESETS: Final = {"beginning": "earliest", "earliest": "earliest", "end": "latest", "latest": "latest"}
-"""Where a member of a group may begin, as GroupReader calls it."""
+"""Start position → the value of GroupReader's `reset`."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -47,7 +47,7 @@ STATES: Final = (
     *("Empty", "Stable", "PreparingRebalance", "CompletingRebalance"),
     *("Assigning", "Reconciling", "NotReady", "Dead"),
 )
-"""Kafka's names, of all kinds of groups; a broker answers one that it does not know with an empty list."""
+"""Kafka's state names, for all kinds of groups. For a state that it does not know, a broker returns an empty list."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

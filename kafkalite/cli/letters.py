@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 SHOWN: Final = 60
 SEVERAL_LINES: Final = {"stack", "value"}
-"""What keeps its line ends when a letter is shown; the lines after the first are indented, so none poses as a field."""
+"""Fields that keep their line ends. The lines after the first are indented, so that none looks like a field."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -162,7 +162,7 @@ def box_of(client: Client, arguments: argparse.Namespace) -> LetterBox:
 
 
 def chosen(arguments: argparse.Namespace) -> Callable[[Entry], bool]:
-    """Return a function that tells for a letter whether the flags select it."""
+    """Return the filter for the dead letters that the flags select."""
     from kafkalite.failures.letters import Choice
 
     everything = getattr(arguments, "all", False)

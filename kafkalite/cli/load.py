@@ -454,8 +454,8 @@ class LoadRuns:
     def load(self, topics: list[str]) -> None:
         """Load the records that these topics contain now. If a topic fails, report it and load the others.
 
-        Raises LoadError, KafkaError or OptionError if no topic is left, or if the failure does not concern a single
-        topic. Raises Stopped if `stopping` ended the load.
+        Raises UsageError if the only topic fails. Raises an error that does not concern a single topic. Raises Stopped
+        if `stopping` ended the load.
         """
         decodes = self._arguments.avro is not None or self._arguments.json_schema is not None
         failing = [topic for topic in topics if self._topics.setdefault(topic, TopicRun()).error]

@@ -35,11 +35,11 @@ OF_SPARK: Final = {
     "conf": "--conf",
     "spark_log": "--spark-log",
 }
-"""Option → flag: what only the Spark engine has."""
+"""Option → flag, for options that only the Spark engine has."""
 
 
 class Engine(Protocol):
-    """An engine that loads topics. `why` is a line with its name and the flag or package that selected it."""
+    """An engine that loads topics. `why` is a line with its name and the reason for its choice."""
 
     name: str
     why: str

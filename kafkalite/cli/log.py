@@ -7,8 +7,8 @@
   kafkalite log dump data --summary --json
 
 `dump` reads a segment (.log), a partition's directory, or a data directory, of kafkalite or Apache Kafka. It verifies
-every checksum and compares every index with its log. Exit status 1 means damage. The command writes nothing, so the
-broker may be running. The last batch of a segment may then be incomplete.
+every checksum and compares the indexes of offsets and of aborted transactions with the log. Exit status 1 means damage.
+The command writes nothing, so the broker may be running. The last batch of a segment may then be incomplete.
 
 `check` and `repair` take data directories or partition directories of a stopped broker. `check` reads everything,
 prints one line for each problem, and changes nothing. `repair` rebuilds derived files, truncates a tail that was never

@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def reason_of(report: TopicReport) -> str:
-    """Return the reason why a topic is not being copied, and the time since when."""
+    """Return the reason why a topic is not being copied, the number of attempts, and the time of the first."""
     assert report.left_behind is not None, "it is"
     row = report.left_behind
     return f"{row.reason}; {row.tries} attempts since {utc_text(row.since_ms)}"

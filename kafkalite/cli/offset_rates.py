@@ -1,6 +1,6 @@
 """Compute the rates of topics and the lags of groups from offsets, for `kafkalite top` without the brokers' metrics.
 
-The rates come from two readings of all end offsets and committed offsets through Kafka's protocol.
+Both come from readings of end offsets and committed offsets through Kafka's protocol: rates from two, lags from one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class OffsetRead(NamedTuple):
     at: float
     """Seconds, monotonic."""
     ends: Mapping[TopicPartition, int]
-    """Of all partitions that have a leader, but for internal topics."""
+    """Of all partitions that have a leader, except those of internal topics."""
     groups: Sequence[GroupProgress]
 
 
@@ -45,7 +45,7 @@ class GroupLag(NamedTuple):
 
 
 def read(client: Client) -> OffsetRead:
-    """Return the end offset of every partition and the committed offsets of every group."""
+    """Return the end offsets of all partitions, and the committed offsets of all groups; see OffsetRead."""
     groups = client.groups.progress()  # first, so that committed offsets do not exceed the end offsets
     led = [
         TopicPartition(name, row.partition)
@@ -62,7 +62,7 @@ def read(client: Client) -> OffsetRead:
 def topics(before: OffsetRead, now: OffsetRead) -> list[OffsetRate]:
     """Return the rates, highest first.
 
-    If an end offset decreases because the topic was recreated, the rate is 0.
+    A partition whose end offset has decreased, because its topic was recreated, counts as 0.
     """
     moved: Counter[str] = Counter()
     for key, end in now.ends.items():

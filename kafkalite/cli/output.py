@@ -4,7 +4,8 @@
     note, overwrite                messages and progress, on stderr
     redraw                         a whole screen
     write_text                     text of several lines, laid out by this program: help, scripts, a stack trace
-    write_value, write_data        contents of records: unchanged to a file or pipe, escaped on a terminal
+    write_value, data_stream       contents of records: unchanged to a file or pipe, escaped on a terminal
+    write_data                     bytes of records, which the caller has escaped if stdout is a terminal
     Guard                          wraps the streams, for other writers: tracebacks, warnings, libraries
 
 Clients choose group ids, client ids, principals, keys and error texts. These may contain control characters (ESC, BEL,
@@ -32,7 +33,7 @@ LAYOUT: Final = "\n\t"
 SPACES: Final = "\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
 JOINERS: Final = "\u200c\u200d"
 KEPT_IN_TEXT: Final = frozenset(LAYOUT + SPACES + JOINERS)
-"""What does not count as printable and stays in text of several lines: it moves nothing but the next character."""
+"""Characters that are not printable but stay in text of several lines: they only move the next character."""
 
 
 def escaped(text: str) -> str:

@@ -77,7 +77,7 @@ def ask(host: str, port: int, security: Security | None, timeout_s: float) -> No
 
 
 def shake_hands(host: str, port: int, security: Security, timeout_s: float) -> None:
-    """Do the TLS handshake, in which a client without a certificate gets as far as the broker's. BrokerUnreachable."""
+    """Do the TLS handshake without a client certificate. Raises BrokerUnreachable if it fails."""
     import socket
 
     from kafkalite.client.errors import BrokerUnreachable

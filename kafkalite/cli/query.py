@@ -164,7 +164,7 @@ def rows_of(batch: Any) -> list[list[str]]:
 
 
 def cell_text(value: object) -> str:
-    """Return a value as text: a string unchanged, other values as JSON without quotes."""
+    """Return a value as text: a string unchanged, other values as JSON, without quotes around a JSON string."""
     if value is None:
         return ""
     if isinstance(value, str):

@@ -1,6 +1,7 @@
 """Notify systemd through `NOTIFY_SOCKET` that the service is ready, reloading, stopping or alive (sd_notify(3)).
 
     starting, stopping    every INTERVAL_S: EXTEND_TIMEOUT_USEC=… and STATUS=…, if there was progress
+    begins to stop        STOPPING=1
     ready                 READY=1
     serving               every WatchdogSec / 4: WATCHDOG=1, once each event loop has completed an iteration
     SIGHUP                RELOADING=1, then READY=1 after reloading
@@ -30,7 +31,7 @@ EXTENSION_S: Final = 120.0
 CPU_S_MIN: Final = 0.01
 """CPU seconds in an interval that count as progress: checking one long log completes no partition."""
 FEEDS_PER_TIMEOUT: Final = 4
-"""How often the watchdog is fed in the time after which it bites."""
+"""Notifications in the time after which systemd would restart the service."""
 
 
 class ServiceManager:

@@ -82,7 +82,7 @@ def serve(
     usual. `give_up_start` is called if a signal arrives while the start waits for other processes: the start then
     raises StartGivenUp, and the status is 0. `progress` and `turned` are for `kafkalite.cli.service_manager`.
 
-    UsageError if the server cannot start or the ready file cannot be written. The server is then stopped.
+    UsageError if the server cannot start, or if the ready file cannot be written; the started server is then stopped.
     """
     published, why = False, "it could not start"
     with contextlib.ExitStack() as around:
@@ -139,8 +139,8 @@ def _service_manager(
 
 @contextlib.contextmanager
 def ended_by_dead_threads(server: Serving) -> Iterator[None]:
-    """Mark the server as failed if an uncaught exception ends a thread. Otherwise other threads would wait for it
-    forever."""
+    """Mark the server as failed if an uncaught exception ends one of its threads. Otherwise other threads would wait
+    for it forever."""
     before = threading.excepthook
 
     def died(what: threading.ExceptHookArgs) -> None:

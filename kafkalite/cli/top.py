@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 INTERVAL_DEFAULT: Final = 2.0
 SIZE_MAX: Final = 256 * 1024 * 1024
-"""Bytes that an answer may have: a broker tells some MiB."""
+"""Maximum size of a response in bytes. A broker's metrics have a few MiB."""
 NAME_WIDTH: Final = 48
 KEY: Final = "metrics.listeners"
 
@@ -150,7 +150,7 @@ def _read(url: str, token: str | None, timeout_s: float) -> Read:
 
 
 def as_json(before: Read, now: Read) -> dict[str, object]:
-    """Return all metrics for --json, as rates per second and times in ms."""
+    """Return the figures of the display for --json, without a limit on the rows."""
     return {
         "broker": _broker(before, now),
         "requests": [row._asdict() for row in reading.requests(before, now)],

@@ -114,8 +114,8 @@ def list_action(client: Client, arguments: argparse.Namespace) -> None:
 def listed(client: Client, topics: list[TopicDescription]) -> list[dict[str, Any]]:
     """Return each topic with its record count and size, for --json. Both are None if a partition has no leader.
 
-    `records` is exact. If there are too many records to read, it is None, and `records_at_most` is the number of
-    offsets.
+    The size is also None if the broker refuses to report it. `records` is exact. If there are too many records to read,
+    it is None, and `records_at_most` is the number of offsets.
     """
     from kafkalite.client.read.counting import count_records
 

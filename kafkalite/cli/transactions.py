@@ -27,7 +27,7 @@ STATES: Final = (
     *("Empty", "Ongoing", "PrepareCommit", "PrepareAbort"),
     *("CompleteCommit", "CompleteAbort", "PrepareEpochFence", "Dead"),
 )
-"""Kafka's names; a broker answers one that it does not know with an empty list."""
+"""Kafka's state names. For a state that it does not know, a broker returns an empty list."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -57,7 +57,7 @@ def replay_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def replay(arguments: argparse.Namespace) -> int:
-    """Copy a topic, beginning at its smallest offset, until no data arrives for ten seconds."""
+    """Copy a topic from its smallest offset, until --messages are copied or no data arrives for ten seconds."""
     with session(arguments.zookeeper) as client:
         delete_tree(client, GroupPaths(REPLAY_GROUP).root)
     config = ConsumerConfig(
@@ -190,8 +190,7 @@ def mirror(arguments: argparse.Namespace) -> int:
 
 
 def _shut_down(connectors: list[ConsumerConnector], threads: list[threading.Thread], producers: list[Producer]) -> None:
-    """Stop the connectors, then the threads, then the producers: in this order the last messages read are still
-    sent."""
+    """Stop the connectors, then the threads, then the producers. So the last messages that were read are still sent."""
     for connector in connectors:
         connector.shutdown()
     for thread in threads:

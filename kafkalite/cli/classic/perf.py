@@ -75,8 +75,7 @@ class Report:
         return moment.strftime(text).replace("SSS", f"{moment.microsecond // 1000:03d}")
 
     def finish(self, middle: str, *, less_s: float = 0.0) -> None:
-        """Print the final row if no detailed rows were printed. `less_s` seconds, idle ones, are subtracted from the
-        time."""
+        """Print the final row if no detailed rows were printed. `less_s` is idle time, which does not count."""
         if self._detailed:
             return
         ended = time.time()

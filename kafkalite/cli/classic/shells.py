@@ -89,7 +89,7 @@ def simple_consumer_shell_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def simple_consumer_shell(arguments: argparse.Namespace) -> int:
-    """Print the messages of a partition until interrupted."""
+    """Fetch the messages of a partition until interrupted. The flags select what is printed."""
     where = server(arguments.server)
     offset = arguments.offset
     pause = threading.Event()
