@@ -39,7 +39,7 @@ class Assignor(Protocol):
 
 
 class RangeAssignor:
-    """Java's RangeAssignor, without racks. It divides topics in the same way if subscribers and counts are equal."""
+    """Java's RangeAssignor, without racks. Topics with equal subscribers and partition counts are divided alike."""
 
     name = "range"
     cooperative = False
@@ -60,7 +60,7 @@ class RangeAssignor:
 
 
 class CooperativeStickyAssignor:
-    """Java's CooperativeStickyAssignor. A partition that moves is revoked in one rebalance, assigned in the next."""
+    """Java's CooperativeStickyAssignor. A partition that moves is revoked in one rebalance and assigned in the next."""
 
     name = "cooperative-sticky"
     cooperative = True
@@ -84,7 +84,7 @@ ASSIGNORS: Final[dict[str, Assignor]] = {
 
 
 def user_data(assignor: Assignor, generation: int) -> bytes | None:
-    """Return the user data of a subscription: the generation, for old leaders that do not read its own field."""
+    """Return the user data of a subscription: the generation, which old leaders read only there."""
     return generation.to_bytes(GENERATION_SIZE, "big", signed=True) if assignor.cooperative else None
 
 

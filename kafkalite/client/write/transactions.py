@@ -364,7 +364,7 @@ def speaks_second(connection: Connection) -> bool:
 
 
 def first_error(codes: Iterable[int]) -> int:
-    """Return the first error code. OPERATION_NOT_ATTEMPTED is ignored: it only means that another partition failed."""
+    """Return the first error code, if possible not OPERATION_NOT_ATTEMPTED, which only means that another failed."""
     failing = [code for code in codes if code]
     telling = [code for code in failing if code != ErrorCode.OPERATION_NOT_ATTEMPTED]
     return (telling or failing or [0])[0]
