@@ -117,7 +117,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_isolation_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add --isolation and its short form from Kafka."""
+    """Add --isolation and --read-committed."""
     parser.add_argument(
         "--isolation",
         choices=("read_uncommitted", "read_committed"),

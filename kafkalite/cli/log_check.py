@@ -46,9 +46,9 @@ def quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def owned(directory: str) -> Iterator[None]:
-    """Lock a data directory, or the data directory that contains this partition directory, during a `with` block.
+    """Lock a data directory during a `with` block: `directory`, or its parent if `directory` is a partition's.
 
-    UsageError if a broker has locked it.
+    Nothing is locked if neither has a lock file. UsageError if the lock is held or cannot be opened.
     """
     from kafkalite.broker.log import files
     from kafkalite.broker.log.directory import DirectoryLock

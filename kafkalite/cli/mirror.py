@@ -314,7 +314,7 @@ def report(mirror: Mirror, sync: SyncOptions, *, as_json: bool) -> None:
 
 
 def carried_of(mirror: Mirror, sync: SyncOptions) -> dict[str, Any]:
-    """Return what was copied because of the --sync flags, for --json."""
+    """Return what the --sync flags copied, for the report."""
     from kafkalite.cli.acls import FIELDS
 
     parts, found = mirror.carried, dict[str, Any]()

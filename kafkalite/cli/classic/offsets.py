@@ -198,8 +198,7 @@ def verify_rebalance_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def verify_rebalance(arguments: argparse.Namespace) -> int:
-    """Name each partition without an owner, or with an owner that is not alive, on stderr. Return status 1 if there are
-    any."""
+    """Print on stderr each partition that has no owner, or whose owner is not running. Return 1 if there are any."""
     with session(arguments.zkconnect) as client:
         paths = GroupPaths(arguments.group)
         threads = nodes.threads_by_topic(client, paths, nodes.topics(client))
