@@ -9,5 +9,5 @@
     configuration.py     splits a configuration into consumer and producer settings
     adoption.py          converts connection settings to those of kafkalite's client
 
-In this package, only the adapter for a client library imports that library.
+In this package, only the adapter for another client library imports that library.
 """

@@ -2,8 +2,8 @@
 
 The event loop of aiokafka runs in a separate thread, so that aiokafka sends heartbeats while handlers run.
 
-Thread rule: methods belong to the runner's thread, except `transact` and `write`. A queue passes aiokafka's callbacks
-to the runner's thread. Producers belong to the event loop.
+Thread rule: methods belong to the runner's thread, except coroutines, `transact` and `write`. A queue passes aiokafka's
+callbacks to the runner's thread. Producers belong to the event loop.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ class ColumnarPort:
         self._end(producer)
 
     def _end(self, producer: Producer) -> None:
-        """Commit the transaction, and retry until its outcome is known."""
+        """Commit the transaction. Retry until its outcome is known, for at most OUTCOME_WAIT_S."""
         deadline = time.monotonic() + OUTCOME_WAIT_S
         while True:
             try:
@@ -277,7 +277,7 @@ def name_of(name: bytes | None) -> str:
 def common_names(headers: HeaderColumns) -> list[str] | None:
     """Return the decoded header names if all records have the same names, else None.
 
-    Letters have the same names. Decoding them once per batch saves time.
+    Letters usually have the same names. Decoding them once per batch saves time.
     """
     records, keys = len(headers), headers.keys
     width, rest = divmod(len(keys), records) if records else (0, 1)

@@ -83,10 +83,10 @@ class KafkaPythonPort(Writing):
         self._consumer.subscribe(list(topics), listener=Listener(self))
 
     def _read(self, timeout_s: float) -> list[Fetch]:
-        """Poll the consumer. Until it has joined, each poll takes at least JOIN_S and requests the join again.
+        """Poll the consumer. Until it has joined, the poll's timeout is at least JOIN_S.
 
-        Otherwise kafka-python 3.0.12 may forget the join when a poll ends. Then it sends neither heartbeats nor fetches
-        until the session times out.
+        During a rebalance, each poll first requests the join again. Otherwise kafka-python 3.0.12 may forget the join
+        when a poll ends. Then it sends neither heartbeats nor fetches until the session times out.
         """
         state = self._consumer.group_metadata().state
         if state == MemberState.REBALANCING:

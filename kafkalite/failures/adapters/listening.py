@@ -1,6 +1,6 @@
 """Base class of the adapters for other clients: tracks owned partitions, paused partitions and leader epochs.
 
-Thread rule: one thread at a time, that of the runner.
+Thread rule: one thread at a time, that of the runner, except for `epoch_before`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Listening(ABC):
     """
 
     reports_damage = False
-    """These clients fetch a damaged batch again and again without reporting it."""
+    """`poll` does not raise DamagedBatch; the runner finds damaged batches."""
 
     def __init__(self) -> None:
         self.owned: set[TopicPartition] = set()

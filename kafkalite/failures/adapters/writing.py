@@ -1,7 +1,7 @@
 """Base class that writes transactions with confluent-kafka and kafka-python.
 
     transaction   initialize the transactional id ─▶ begin ─▶ send records ─▶ add offsets ─▶ commit
-    commit        repeated until the outcome is known
+    commit        repeated until the outcome is known, for a limited time
     failure       abort the transaction, then use a new producer
 
 Thread rule: one thread at a time. Producers belong to the writing thread (kafkalite.failures.transaction_writer) during
@@ -64,11 +64,11 @@ class Writing(Listening):
 
     @abstractmethod
     def _abort(self, producer: Any) -> None:
-        """Abort the open transaction, and close the producer."""
+        """Abort the open transaction. The producer is not used again."""
 
     @abstractmethod
     def _discard(self, producer: Any) -> None:
-        """Close a failed producer that has no transactional id."""
+        """Release a failed producer that has no transactional id. It is not used again."""
 
     @abstractmethod
     def _is_too_large(self, error: Exception) -> bool:
