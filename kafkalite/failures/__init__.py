@@ -7,8 +7,8 @@
 
     bill.run("127.0.0.1:9092")
 
-A letter is the copy of a failed record in a retry or dead-letter topic. Its headers name the source record and the
-failure. A dead letter, its ledger row and the offset of the failed record are committed in one transaction.
+A letter is the copy of a record in a retry or dead-letter topic. Its headers name the source record, and the failure
+if there was one. By default, one transaction commits a dead letter, its ledger row and the failed record's offset.
 
     handlers.py               ENTRY POINT: decorates a function with a policy
     trial.py                  tests a handler in memory

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 class AlarmSender:
     """Sends alarms to one URL; see the module. Raises ValueError if the URL is not an HTTP URL.
 
-    Log lines contain only the host, because the rest of a URL may be a secret.
+    Log lines contain only the host of the URL, because the rest may be a secret.
     """
 
     def __init__(self, url: str, group: str) -> None:

@@ -1,4 +1,4 @@
-"""Reject unknown arguments and wrong values with an error that names the argument and its class or function.
+"""Reject unknown arguments and wrong values with an error that names the argument.
 
     RetryTopics(["1 s"], order="key")   TypeError: RetryTopics has no order; it belongs to Policy and @failures.handler
     RetryTopics(["1 s"], jitter="2")    ValueError: jitter of RetryTopics must be a number from 0 to 1, not '2'

@@ -1,7 +1,7 @@
-"""Queue the records that a member has read, and skip those that its handler must not get.
+"""Queue the records that a member has read, and skip letters that its handler must not get.
 
-A letter is a copy of a failed record in a retry or dead-letter topic. The group's ledger names the current letter of
-each failed record; earlier letters are outdated. In a retry topic, the handler gets no outdated letters, and no records
+A letter is a copy of a record in a retry or dead-letter topic. The group's ledger names the current letter of each
+record; earlier letters are outdated. In a retry topic, the handler gets no outdated letters, and no records
 that are not letters of this group.
 
 Thread rule: one thread at a time, that of the session.
@@ -58,9 +58,10 @@ class Arrivals:
         lane.position = max(lane.position, event.next_offset)
 
     def damaged(self, event: Damaged) -> None:
-        """Write a dead letter without a value for each unreadable record.
+        """Schedule a dead letter without a value for each unreadable record of a source topic.
 
-        In a retry topic, unreadable records are only skipped: `check_lost` reports the letters that they contained.
+        Unreadable records of other topics are only skipped, as are those that the ledger lists as given up or waiting.
+        `check_lost` reports the missing letters of a retry topic.
         """
         lane = self._lanes.get(event.partition)
         if lane is None or lane.leaving or event.next_offset <= lane.position:
@@ -98,8 +99,9 @@ class Arrivals:
         return item
 
     def _letter(self, lane: PartitionLane, arrival: Arrival) -> Item | None:
-        """Return the Item for a letter that the ledger still lists. Skip outdated letters and records of other
-        origin.
+        """Return the Item for a letter that the ledger still lists. Skip any other record, and return None.
+
+        A letter that was already finished here is not handled again; only its last row is written.
         """
         letter, message = arrival.letter, arrival.message
         item = Item(message, lane.origin, -1 if letter is None else letter.offset)

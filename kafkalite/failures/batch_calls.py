@@ -23,7 +23,8 @@ class BatchFailed(Exception):
     """An exception that a batch handler raises to name the failed records.
 
     It contains a mapping of list index to exception. The other records of the list count as processed. But a record
-    that must wait for a failed record, to keep the order, is handled again later.
+    that must wait for a failed record, to keep the order, is handled again later. If the handler takes a transaction,
+    all records are handled again.
     """
 
     def __init__(self, failures: Mapping[int, BaseException]) -> None:

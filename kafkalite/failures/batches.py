@@ -3,8 +3,8 @@
     decoded = decoder.decode(chunk.columns.values)          # mode "dlq"
     letters.send(producer, chunk.columns, decoded, chunk.partition)
 
-The letters and their ledger rows are part of the producer's transaction. If a batch is read again, its letters get the
-same ids, so that readers can drop duplicates.
+The caller's producer sends the letters and their ledger rows, in its transaction if it has one. If a batch is read
+again, its letters get the same ids, so that readers can drop duplicates.
 
 Thread rule: one thread at a time, that of the Client and of the producer.
 """

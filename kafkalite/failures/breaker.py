@@ -4,7 +4,7 @@
     OPEN ─▶ CLOSED    a probe succeeds
     OPEN ─▶ OPEN      a probe fails: the next probe follows after twice the delay, at most PROBE_MS_MAX
 
-There is one breaker per member, which counts the outcomes of all its partitions.
+There is one breaker per member, which counts the outcomes of all partitions but those with dead letters.
 
 Thread rule: one thread at a time.
 """

@@ -2,7 +2,8 @@
 
     the breaker opens ─▶ row breaker/MEMBER, every RENEW_S ─▶ the breaker closes or the member ends ─▶ tombstone
 
-If a row is no longer renewed, its member was killed. A separate thread writes the rows, outside of the transactions.
+If a row is no longer renewed, its member was killed or cannot write. A separate thread writes the rows, outside of the
+transactions.
 
 Thread rule: `tell` and `close` belong to one thread.
 """

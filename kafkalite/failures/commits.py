@@ -44,8 +44,8 @@ class Commits:
         return lane.low() > lane.committed and not self._is_taken(lane)
 
     def _is_taken(self, lane: PartitionLane) -> bool:
-        """Return whether the partition's offset is left to a commit in progress, or to a transaction in progress or
-        next.
+        """Return whether no plain commit may start now for this partition, for example because a transaction will
+        commit its offset.
         """
         if lane.committing or not lane.opened or lane.leaving or self._moves.concerns(lane):
             return True

@@ -2,10 +2,10 @@
 
     dlq.billing.orders ─▶ Run ─▶ DeadCaller ─▶ handler(DeadLetter[, transaction]) ─▶ Outcome
 
-One transaction writes the handler's output and commits the offset of the dead letter. So the group's committed offsets
-in the dead-letter topics show which letters were handled.
+By default, one transaction writes the handler's output and commits the offset of the dead letter. So the group's
+committed offsets in the dead-letter topics show which letters were handled.
 
-Thread rule: any thread; calls share no state.
+Thread rule: any thread, as in kafkalite.failures.calls.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Find the dead-letter topics that policies choose by exception class (`Policy.dead_topics`).
 
-These topics can have any name, so the name does not show the group. Each group publishes its policy in its ledger, and
-this module reads the policies of all ledgers.
+These topics can have any name, so the name does not show the group. Each group that writes dead letters publishes its
+policy in its ledger, and this module reads the policies from the ledgers.
 
 Thread rule: functions belong to the thread that has the Client; any thread may use a RoutedTopics.
 """
@@ -43,7 +43,7 @@ class RoutedTopics:
     """Finds the dead-letter topics that policies choose. Each call reads only ledger records that are new since the
     last call.
 
-    Thread rule: any thread; each call belongs to the thread that has the client. All clients have the same user.
+    Thread rule: any thread, each with its own client. The clients of all calls must have the same user.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class RoutedTopics:
         return found
 
     def _refresh(self, client: Client, ledgers: Iterable[str]) -> None:
-        """Read the new records of these ledgers, beginning with the ledger that has the fewest.
+        """Read the new records of these ledgers, beginning with the ledger that has the fewest new records.
 
         Raises KafkaError and ClientError.
         """

@@ -1,6 +1,6 @@
 """Edit dead letters before they are sent back to their group: by a JSON Patch (RFC 6902) or a user's function.
 
-Thread rule: functions are pure, except for a user's function.
+Thread rule: the module has no state; a user's function may have its own.
 """
 
 from __future__ import annotations

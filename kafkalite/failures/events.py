@@ -43,7 +43,7 @@ class Message(NamedTuple):
 
 
 class Letter(NamedTuple):
-    """The headers of a record in a retry topic: its group, its source record, and its attempts so far."""
+    """The headers of a letter: its group, its source record, its failures so far, and its due time."""
 
     id: str
     group: str
@@ -149,7 +149,7 @@ class Assigned(NamedTuple):
     rows: Rows
     opened: Mapping[TopicPartition, Row]
     hands: Mapping[TopicPartition, Row] = {}
-    """By partition, the mark of the last record that a handler had in hand of a batch."""
+    """By partition, the mark that was written last (kafkalite.failures.marks)."""
 
 
 class Revoking(NamedTuple):
@@ -212,7 +212,10 @@ class RunEnded(NamedTuple):
 
 
 class TransactionEnded(NamedTuple):
-    """A transaction was committed, or it failed (`failed`). `too_large` is the index of a Put that was too large."""
+    """A transaction was committed, or it failed (`failed`).
+
+    If a record was too large, `too_large` is the index of the largest Put.
+    """
 
     number: int
     failed: bool = False
@@ -220,7 +223,7 @@ class TransactionEnded(NamedTuple):
 
 
 class CommitEnded(NamedTuple):
-    """The offsets of a Commit were committed, or the result is unknown (`failed`)."""
+    """The offsets of a Commit were committed, or the commit failed (`failed`)."""
 
     number: int
     failed: bool = False
@@ -353,7 +356,7 @@ class Put(NamedTuple):
 
 
 class Transact(NamedTuple):
-    """Write records, ledger rows (None: a tombstone) and offsets of the group atomically."""
+    """Write records, ledger rows (None: a tombstone) and offsets of the group: by default in one transaction."""
 
     number: int
     puts: tuple[Put, ...]

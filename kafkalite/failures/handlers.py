@@ -260,7 +260,7 @@ def _settle(ended: asyncio.Future[str], why: str, error: BaseException | None) -
 
 
 async def _until_done(ended: asyncio.Future[str]) -> None:
-    """Wait for the event `ended`, even if this task is cancelled meanwhile."""
+    """Wait until the future `ended` is done, even if this task is cancelled meanwhile."""
     while not ended.done():
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.wait([ended])

@@ -1,10 +1,10 @@
-"""Write and parse the headers of letters: copies of failed records in retry and dead-letter topics.
+"""Write and parse the headers of letters: copies of records in retry and dead-letter topics.
 
-A letter has the record's own headers, byte for byte, and then the headers of each written format.
+A letter has the record's own headers, byte for byte, and then headers of these formats.
 
     kafkalite                   written always, and parsed
-    Spring                      written on request, and parsed
-    Kafka Connect (KIP-298)     written on request, and parsed
+    Spring                      written to dead letters by default (`Policy.compat`), and parsed
+    Kafka Connect (KIP-298)     written to dead letters on request (`Policy.compat`), and parsed
     Streams (KIP-1034)          only parsed
     share groups (KIP-1191)     only parsed
 
@@ -79,7 +79,7 @@ class Reason(NamedTuple):
 
 
 class FoundLetter(NamedTuple):
-    """A letter in any format that this module reads: its source record with that record's headers, and the reason."""
+    """A parsed letter: the origin and the headers of its source record, and the reason."""
 
     letter: Letter
     reason: Reason
@@ -92,7 +92,7 @@ class FoundLetter(NamedTuple):
 
 
 def own_headers(headers: Headers) -> Headers:
-    """Return the source record's headers: those of the letter, without the letter headers of any format."""
+    """Return the source record's headers: those of the letter, without letter headers."""
     families = (OURS, SPRING, CONNECT, STREAMS, SHARE)
     return tuple([pair for pair in headers if not pair[0].startswith(families)])
 
@@ -149,8 +149,8 @@ def rendered(put: Put, size_max: int, compat: Iterable[str], scrub: Callable[[st
 def rekeyed(message: Message, put: Put, kind: str) -> Message:
     """Return a dead letter with another key. A header keeps the record's key.
 
-    The new key is the day of the last failure if `kind` is "date". If `kind` is "compact", the key is that day and the
-    source record, so that it is unique in a compacted topic.
+    If `kind` is "date", the new key is the day of the last failure. If `kind` is "compact", it is that day and the
+    source record. So in a compacted topic, letters of other records do not replace this letter.
     """
     assert put.letter is not None, "only letters have other keys"
     day = datetime.fromtimestamp(put.last / 1000, UTC).date().isoformat()

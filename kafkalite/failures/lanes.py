@@ -2,15 +2,15 @@
 
     READY ─▶ RUNNING     the handler gets the record
     RUNNING ─▶ DONE      the record succeeded, and nothing has to be written
-    RUNNING ─▶ READY     the record failed, and is retried in place
+    RUNNING ─▶ READY     the record is retried in place, or was not handled
     RUNNING ─▶ MOVING    a transaction has to write a letter, a ledger row or the handler's output
     MOVING ─▶ DONE       the record's outcome was written
-    MOVING ─▶ READY      only a ledger row was written, and the record still has to be handled
+    MOVING ─▶ READY      only a ledger row was written, or the breaker opened; the record still has to be handled
     READY ─▶ DONE        the record is skipped
-    READY ─▶ MOVING      the record is noted as in hand, parked, or skipped with a ledger row
+    READY ─▶ MOVING      the record is noted as in hand, parked, or given up, or its note is deleted
 
-In a source topic, records are handled in offset order. In a retry topic, each record is handled at its due time. With
-order by key, only the first record of a key may run.
+In a source topic, the next record is the one with the lowest offset. In a retry topic, it is the one that is due first.
+With order by key, only the first record of a key may run.
 
 Thread rule: one thread at a time.
 """
@@ -141,7 +141,7 @@ class Item:
 
     @property
     def is_staying(self) -> bool:
-        """Whether a ledger write is scheduled that notes this record as in hand, or withdraws the note."""
+        """Whether a ledger write is scheduled after which the record is READY again, such as an in-hand note."""
         return self.state is ItemState.MOVING and self.verdict is not None and self.verdict.stays
 
 
@@ -149,18 +149,19 @@ class Batch:
     """Records that the ledger notes together as in hand, after an unclean shutdown. Then the handler gets them.
 
     `size` is the size of the next batch. It grows while writing the notes takes longer than handling the records. So
-    throughput falls at most by half, and few records become suspects: records that may have crashed the process.
+    throughput usually falls by half at most, and few records become suspects: records that may have crashed the
+    process.
 
     A mark is a ledger row that names the record which the handler is about to get. Each of the first EXACT_COUNT
-    records has its own mark. If later records are handled faster than marks can be written, one mark covers up to
-    SPAN_MAX records. Such a mark does not count as a try of any of its records.
+    records has its own mark. If handling takes less than SPAN_MS per record, one mark covers up to SPAN_MAX later
+    records. Such a mark does not count as a try of any of its records.
     """
 
     def __init__(self) -> None:
         self.items: list[Item] = []
         self.alone = False
-        """Whether the batch is one suspect, in hand before when a process ended. The member then handles nothing
-        else."""
+        """Whether the batch is one suspect: a record that was in hand when a process ended. The member then handles
+        nothing else."""
         self.marks = False
         """Whether marks name the record in hand, because several records are noted."""
         self.size = 1
@@ -219,7 +220,7 @@ class KeyChains:
 
     @property
     def awaited(self) -> int:
-        """The number of letters that were written but not read yet."""
+        """The number of letters that this member has sent and not read back."""
         return len(self._expected)
 
     def blocks(self, item: Item) -> bool:
@@ -281,9 +282,9 @@ class KeyChains:
         return None if self._is_held(item.key, chain[0].origin_offset) else chain[0]
 
     def finished(self, item: Item) -> Item | None:
-        """Unblock the key of a letter that is done.
+        """Stop counting a letter that is done. The key is unblocked when no letter is left.
 
-        Return the key's next letter if this letter was still in the chain.
+        Return the key's next letter if it may run, unless `passed` has returned it already.
         """
         self._release(item.key)
         return self.passed(item)
@@ -445,7 +446,7 @@ class PartitionLane:
         self.moving[item.offset] = item
 
     def unnote(self, item: Item) -> None:
-        """Delete the ledger's note that the handler has a record, because it was not handled.
+        """Schedule the deletion of a record's in-hand note, because the handler did not get the record.
 
         So the record is no suspect if the process ends.
         """
@@ -555,7 +556,7 @@ class PartitionLane:
         return len(self.by_offset)
 
     def is_full(self, item: Item) -> bool:
-        """Return whether this record must wait until more offsets are committed."""
+        """Return whether this record must wait until more offsets are committed or outcomes written."""
         behind = len(self.moving) if self.is_retry else item.offset - self.committed
         return behind >= IN_HAND_MAX
 
@@ -563,8 +564,8 @@ class PartitionLane:
     def hurries(self) -> bool:
         """Whether to write verdicts without delay.
 
-        True if a record waits for the write, if the lane is closing, or if COMMIT_COUNT handled records are not
-        committed.
+        True if the lane is closing, if COMMIT_COUNT handled records are not committed, or after an unclean shutdown,
+        when records wait for their notes.
         """
         if self.closing or self.until >= 0 or len(self.moving) >= COMMIT_COUNT:
             return True

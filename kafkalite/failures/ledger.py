@@ -1,4 +1,4 @@
-"""Read a group's ledger: the topic that stores the state of each record that failed, and the group's policy.
+"""Read a group's ledger: the topic that stores the states of failed records, and the group's policy.
 
     with Client("127.0.0.1:9092") as client:
         ledger = Ledger(client, "billing")
@@ -44,7 +44,7 @@ class Ledger:
         self.opened: dict[TopicPartition, Row] = {}
         """Partitions that are assigned, or whose last member did not shut down cleanly."""
         self.hands: dict[TopicPartition, Row] = {}
-        """The mark of the last record of a batch that a handler had (kafkalite.failures.marks)."""
+        """By partition, the last mark that was written (kafkalite.failures.marks)."""
         self.breakers: dict[str, Row] = {}
         """Members whose breaker is open, or was open when they were killed (kafkalite.failures.breaker_status)."""
         self.policy: dict[str, Any] | None = None
@@ -66,7 +66,7 @@ class Ledger:
         """Read up to the current end. Raises RangeUnavailable after `timeout_s` without progress because of an open
         transaction.
 
-        If the offset of a source record is already committed, its row is read too. If the ledger was restored from a
+        The rows of all source records whose offsets are already committed are read. If the ledger was restored from a
         backup, truncated or recreated, it is read again from its start.
         """
         keys = self.find()

@@ -1,6 +1,6 @@
-"""List a group's dead letters; redrive them (send them back to the group) or resolve them.
+"""List a group's dead letters, redrive them (send them back to the group), resolve them, or skip records.
 
-    redrive   sends a letter to the group's retry topic; its state becomes redriven, then processed, or dead again
+    redrive   sends a letter to a retry or source topic; in a retry topic it is redriven, then processed, or dead again
     resolve   sends a resolve marker to the letter's topic; its state becomes resolved; DeleteRecords frees the space
 
 A resolve marker is a record in the dead-letter topic. Its key is a day or a source record, and it resolves the earlier
@@ -71,7 +71,7 @@ class Entry(NamedTuple):
 
     @property
     def own_key(self) -> str:
-        """The letter's key if no other letter has it, else "". A tombstone with this key removes only this letter."""
+        """The letter's key if it is not the record's own key, else "". In a compacted topic, it names this letter."""
         rekeyed = self.found.rekeyed and self.message.key is not None
         return self.message.key.decode(errors="replace") if rekeyed and self.message.key is not None else ""
 
@@ -191,7 +191,7 @@ class LetterBox:
         """Return whether there is a dead-letter topic.
 
         Topic names are checked first; the ledger is read only if none contains the group's name. A killed redrive can
-        leave a transaction open, which hides the rest of the ledger until the next redrive.
+        leave a transaction open, which hides the rest of the ledger until the transaction ends.
         """
         return self._topic is not None or any(self._is_own(name) for name in self._names()) or bool(self.topics)
 
@@ -204,7 +204,7 @@ class LetterBox:
         return topic.startswith(f"{DEAD}.{self.group}.")
 
     def entries(self, keep: Keep | None = None) -> Iterator[Entry]:
-        """Yield all letters, including resolved ones, in the order of partitions and offsets."""
+        """Yield the letters that `keep` selects (default: all, also resolved ones), ordered by partition and offset."""
         self._ledger.refresh()
         for topic in self.topics:
             for number in self._client.partitions(topic):
@@ -295,8 +295,8 @@ class LetterBox:
 
         Raises DelayRefused for a delay out of range, or for any delay of letters that are sent to a source topic.
         Letters of other frameworks are always sent to a source topic. They have no ledger row, so the transaction
-        commits the redrive's progress as offsets of the group `redrive.<topic>`. A transaction has up to MOVES_MAX
-        letters, with their ledger rows. Letters whose row no longer has the state dead are skipped.
+        commits the redrive's progress as offsets of the group `redrive.<topic>`, or `redrive.<group>` without a topic.
+        A transaction has up to MOVES_MAX letters, with their ledger rows. Only letters in the state dead are sent.
         """
         sent = too_often = 0
         delay_ms = milliseconds(delay)
@@ -370,7 +370,7 @@ class LetterBox:
     def _back(
         self, entry: Entry, to_main: bool, edit: Edit | None, delay_ms: int
     ) -> tuple[TopicPartition, Message, LedgerRow | None]:
-        """Return the topic to which a letter is sent, the record to send, and the letter's new ledger row."""
+        """Return the partition to which a letter is sent, the record to send, and the letter's new ledger row."""
         letter = entry.found.letter
         message = self.original(entry)
         more: list[tuple[str, bytes | None]] = []
@@ -593,8 +593,8 @@ def ledger_row(key: str, row: LedgerRow | None) -> Message:
 def may_skip(client: Client, group: str, where: TopicPartition, offset: int) -> tuple[str, str]:
     """Return the reason why a group cannot skip a record ("" if it can), and the record's current state.
 
-    Members read the ledger only when a partition is assigned, so the group must have no members. A record that was
-    processed cannot be skipped.
+    Members read a record's row only when its partition is assigned, so the group must have no members. A record that
+    was processed cannot be skipped.
     """
     ledger = Ledger(client, group)
     ledger.refresh()

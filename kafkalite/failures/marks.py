@@ -49,7 +49,8 @@ class Marks:
 
         A failure is logged, and the record is handled all the same.
 
-        If the process then crashes, the next process handles all records of the batch one at a time.
+        If no mark of a batch was written and the process crashes, all records of the batch are then handled one at a
+        time.
         """
         with self._lock:
             if self._missed >= MISSED_MAX:

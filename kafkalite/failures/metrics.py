@@ -1,6 +1,6 @@
 """Format a member's counters for Prometheus.
 
-Labels are group, topic and exception class, never a key or an id.
+Labels are for example a group, topic or exception class, but never a record's key or a letter's id.
 
 Thread rule: any thread. `exposition` reads numbers while the runner's thread changes them, so one text can contain
 numbers of slightly different moments.

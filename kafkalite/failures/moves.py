@@ -2,7 +2,7 @@
 
     verdicts ─▶ collected, for at most LINGER_MS while records are being handled ─▶ Transact ─▶ TransactionEnded
 
-A verdict lists what must be written for a record that was handled. Only one transaction is in progress at a time; it
+A verdict lists what must be written for a record. Only one transaction is in progress at a time; it
 writes the verdicts of at most MOVES_MAX records.
 
 Thread rule: one thread at a time, that of the session.
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from kafkalite.model import TopicPartition
 
 MOVES_MAX: Final = 500
-"""Records in one transaction."""
+"""Maximum number of records whose verdicts one transaction writes."""
 LINGER_MS: Final = 50.0
 """Maximum time to collect verdicts while handlers run. A large transaction costs hardly more than a small one."""
 AGAIN_MS: Final = 500.0
 """Backoff after a transaction or commit that failed."""
 SHRINK_MAX: Final = 3
-"""At this level a letter has no value, and fits into any topic."""
+"""At this level a letter has no value."""
 
 
 class Flight(NamedTuple):
@@ -49,7 +49,7 @@ class Flight(NamedTuple):
 
 
 class TooLarge(Exception):
-    """A letter is too large for its topic even without its value."""
+    """A record is too large for its topic: a handler's output, or a letter even without its value."""
 
 
 class Moves:
@@ -205,7 +205,7 @@ def write_down(item: Item, wall_ms: int, puts: list[Put], rows: list[tuple[str, 
 
 
 def shrink(flight: Flight, place: int) -> None:
-    """Make the letter at this index smaller in the next attempt. Raises TooLarge if nothing more can be left out."""
+    """Make the letter at this index smaller in the next attempt. Raises TooLarge if that is impossible."""
     owners = [
         item
         for items in flight.chosen.values()

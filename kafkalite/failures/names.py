@@ -28,7 +28,7 @@ REDRIVEN_MS: Final = 0
 class Lane(NamedTuple):
     """The role of a subscribed topic: its source topic `main`, and whether it is a retry topic or a dead-letter topic.
 
-    Only the dead-letter handler gets records of a dead-letter topic.
+    For a dead-letter topic, `main` is the topic itself. Only the dead-letter handler gets its records.
     """
 
     main: str
@@ -39,7 +39,7 @@ class Lane(NamedTuple):
 class Layout:
     """The topic names of a group.
 
-    Raises ValueError for a name that Kafka does not allow, or for a name that two topics would have.
+    Raises ValueError for a name that Kafka does not allow, or for two names that are equal or collide in Kafka.
     """
 
     def __init__(

@@ -139,7 +139,7 @@ class Outcomes:
             self._take_step(lane, item, failure, self._policy.step(failure.rule, item.attempt))
 
     def _call_failed(self, lane: PartitionLane, item: Item, failure: Failure) -> None:
-        """Schedule the next call after the dead-letter handler failed. The later letters of the partition wait."""
+        """Call the dead-letter handler again later, unless its failure is fatal. The partition's later letters wait."""
         self._counts["dead_calls", "failed"] += 1
         item.failure = failure
         item.attempt += 1

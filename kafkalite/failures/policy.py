@@ -1,7 +1,7 @@
 """Describe how a group treats failures: its topics, retry strategy, order, circuit breaker and dead letters.
 
 A policy is checked when it is created; ValueError names the first fault. A policy can be loaded from a TOML file
-(`kafkalite.failures.policy_file`). Each member publishes the policy in the group's ledger.
+(`kafkalite.failures.policy_file`). Each member publishes the policy in the group's ledger, if the group needs one.
 
 Thread rule: the values are immutable.
 """

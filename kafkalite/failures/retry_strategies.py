@@ -1,6 +1,6 @@
 """Define the four strategies for a record that fails: RetryTopics, RetryHere, RetryForever and Ignore.
 
-`Strategy.step(n)` returns the step after failure number n of a record, from 1:
+`Strategy.step(n)` returns the step after failure number n of a record (the first is 1):
 
     HERE      wait, then try again in place
     TOPIC     write the record to the retry topic of a delay
@@ -8,8 +8,8 @@
     IGNORE    count the failure, and continue with the next record
     STOP      end the member
 
-In a retry topic, a header of the record contains the number of its failures. Failures in place are not stored. After a
-restart, the count continues from the header, or from 0 in a source topic.
+In a retry topic, a header of the record contains the number of its failures; with order by key, the ledger row does.
+Failures in place are not stored. After a restart, the count continues from there, or from 0 in a source topic.
 
 Thread rule: the values are immutable.
 """
@@ -109,7 +109,7 @@ def check_delays(place: str, delays: Any) -> None:
 class Loss(NamedArguments):
     """The condition for an alarm about ignored records: their ratio over the last `over` exceeds `ratio`.
 
-    `ratio`   ignored records divided by all records, from 0 to 1
+    `ratio`   ignored records divided by ignored and processed records, from 0 to 1
     `over`    length of the sliding window, at least 1 s
     `least`   minimum number of records in the window
     `then`    what to do with failing records after the alarm: None (nothing more), "stop" or "dead letter"
@@ -161,7 +161,7 @@ class Ignore(NamedArguments):
     """Count the failed record and continue with the next record.
 
     `alarm`    when to raise an alarm about ignored records
-    `record`   whether to write a ledger row for each ignored record; otherwise no trace of the record is kept
+    `record`   whether to write a ledger row for each ignored record; otherwise the record is only counted
     """
 
     alarm: Loss | None = None

@@ -1,19 +1,17 @@
-"""Encode and decode the records of a group's ledger (rows), which store the state of each failed or skipped record.
+"""Encode and decode the records of a group's ledger (rows), which store the states of failed and skipped records.
 
     key     orders-3-1842        the record's topic, partition and offset
             open/orders-3        a member handles this partition; a tombstone: it shut down cleanly
             hand/orders/3        a mark: it names the record that the handler has got (kafkalite.failures.marks)
             breaker/MEMBER       that member's circuit breaker is open since `first`, and was still open at `last`
             policy               the policy of the group
-    value   JSON, {"v": 1, "state": …}; a tombstone: the record was processed after all
+    value   JSON, {"v": 1, "state": …}; a tombstone deletes the row, for example of a record that was processed
 
 A record's row has one of these states:
 
     trying, retrying, parked, redriven    the record has no final outcome yet
-    dead, unreadable                      the dead letter of the record can be redriven or resolved
+    dead, unreadable                      the record has a dead letter, which can be resolved, or redriven if dead
     resolved, ignored, skipped, lost      the group has given up the record
-
-A recreated topic has another topic id. The rows of the old topic are ignored.
 
 Thread rule: functions are pure, and values are immutable.
 """
@@ -56,7 +54,7 @@ WAITING: Final = frozenset({State.RETRYING, State.PARKED, State.REDRIVEN})
 UNDECIDED: Final = WAITING | {State.TRYING}
 """The record has no final outcome yet."""
 OPEN_LETTERS: Final = frozenset({State.DEAD, State.UNREADABLE})
-"""A dead letter of this record waits for a redrive or for `letters resolve`."""
+"""A dead letter of this record waits for a redrive (only DEAD) or for `letters resolve`."""
 GIVEN_UP: Final = OPEN_LETTERS | {State.RESOLVED, State.SKIPPED, State.LOST}
 """The group does not handle the record again."""
 
@@ -77,7 +75,7 @@ class Row(NamedTuple):
     `id`        id of the record's current letter, in topic `letter_topic`, partition `letter_partition`
     `attempt`   failures so far
     `due`       time of the next attempt
-    `tries`     number of unclean shutdowns while the handler had only this record
+    `tries`     number of times that the handler had only this record and returned no outcome
                 in a mark: 1 if the mark names a single record, else 0
     `among`     number of records that were noted together, including this record; 0 if it was noted alone. After an
                 unclean shutdown, only the record that the mark names counts the shutdown as a try

@@ -4,9 +4,10 @@ A run is a sequence of records of one partition. A handler gets them one at a ti
 result of a call with a batch decides what follows:
 
     the call returned             all records are processed
-    BatchFailed                   the records that it names have failed
+    BatchFailed                   the records that it names have failed; with a transaction, the batch is divided first
     exception, one record         that record has failed
     exception, several records    each half of the batch is passed to the handler in a separate call
+    outage                        the first record has failed, and the run ends
 
 Thread rule: one thread at a time.
 """
@@ -71,14 +72,13 @@ class BatchResult:
 
 
 class BatchWork:
-    """Divides a run into batches of at most `size` records, and splits batches that fail; see the module. So each
-    failing record finally fails alone.
+    """Divides a run into batches of at most `size` records, and splits batches that fail; see the module.
 
     In a run with marks (kafkalite.failures.marks), each batch has one record, so that a record that crashes the process
     can be identified.
 
-    If the policy keeps an order, a record that failed before gets its own batch. Otherwise each retry would also pass
-    the records that wait for it to the handler.
+    If the policy keeps an order, a record that failed before gets its own batch. In a larger batch, each of its retries
+    would also pass the records that wait for it to the handler.
     """
 
     def __init__(self, run: Run, decoder: Decoder, size: int) -> None:
@@ -147,9 +147,9 @@ class BatchWork:
             self._sort_out(batch, result.failures)
 
     def _sort_out(self, batch: list[Message], failures: Mapping[int, Failure]) -> None:
-        """Create the outcome of each record after BatchFailed.
+        """Create the outcomes of the records after BatchFailed.
 
-        Records that follow a failed record of the same key get no outcome.
+        A record gets no outcome if an earlier failure has ended the run or, with order by key, if its key has failed.
         """
         for place, message in enumerate(batch):
             if self._progress.over:

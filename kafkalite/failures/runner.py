@@ -1,14 +1,14 @@
 """Run a member of a group: read records, call handlers, and write and commit what the session decides.
 
-    read             the port polls the client, and passes records to the session (Fetched)
+    read             the port polls the client; the session gets the records (Fetched)
     Run              workers call the handler for each record, and report the outcomes (Finished)
-    Transact         a separate thread writes records, rows and offsets in one transaction (TransactionEnded)
+    Transact         a separate thread writes records, rows and offsets, by default in a transaction (TransactionEnded)
     Commit           the port commits offsets without a transaction (CommitEnded)
     Pause, Resume    the port stops or continues reading a partition
 
 The session (kafkalite.failures.session) makes all decisions. A port adapts a client library
-(kafkalite.failures.adapters). The client is polled while handlers and transactions run. So a slow handler neither ends
-the group membership nor delays other records.
+(kafkalite.failures.adapters). The client is polled while handlers and transactions run. So a slow handler does not end
+the group membership.
 
 Thread rule: `run` and the client belong to one thread; any thread may set `stop`. Handlers and transactions run in
 other threads.
@@ -130,7 +130,7 @@ class Port(WritingPort, Protocol):
     """Whether each transaction covers one source partition, because the client cannot send its group metadata."""
 
     def claim(self) -> None:
-        """Initialize the transactional ids, before any other method is called.
+        """Initialize the transactional ids, before `open` is called.
 
         This aborts transactions that a previous process left open, so readers do not wait until they time out. The
         method is not called with at-least-once moves.
@@ -200,14 +200,14 @@ class Runner:
     `client`     the client that reads the ledger, topics and committed offsets
     `member`     name of this member, unique in the group and unchanged after a restart; default: random
     `workers`    handlers that run at a time: threads, or tasks of an async handler. Calls for one partition overlap
-                 only if the handler is async and the policy keeps no order
+                 only if the handler is async and the policy does not keep the offset order
     `loop`       event loop for async handlers; default: one in its own thread
     `dead`       the dead-letter handler: called with each DeadLetter of the group, in the same number of extra workers
     `on_alarm`   called with each Alarm, in the thread of `run`; default: alarms are logged
     `on_failed`  called with the Message and the Failure of each failed attempt
-    `on_moved`   called when a transaction that moves a record is committed: with the Message, the goal ("retry",
+    `on_moved`   called after a record was moved to a retry or dead-letter topic: with the Message, the goal ("retry",
                  "parked" or "dead") and the topic
-    `create_topics`   whether to create missing topics; otherwise the start fails and names them
+    `create_topics`   whether to create missing topics. If one cannot be created, the start fails and names it
 
     Exceptions raised by `on_alarm`, `on_failed` and `on_moved` are logged. Errors: ValueError for `workers` below 1, or
     if the handler's parameters do not fit.
@@ -375,7 +375,7 @@ class Runner:
         return False
 
     def _prepare(self) -> None:
-        """Create or check the topics, refuse cycles of groups that wait for each other, and publish the policy."""
+        """Create missing topics if allowed, refuse cycles of groups that wait for each other, publish the policy."""
         if self._create_topics:
             missing = ensure(self.policy, self._client)
             if missing:
@@ -477,7 +477,7 @@ class Runner:
         """Find damaged batches for clients that do not report them.
 
         A partition that makes no progress before its end may have a damaged batch. If so, DamagedBatch is raised. But
-        while another in-sync replica may have an intact copy, the member waits until that replica becomes leader.
+        if another in-sync replica may have an intact copy, the member first waits some time for that replica to lead.
         """
         moment = time.monotonic()
         self._look_at = moment + STUCK_S
@@ -619,7 +619,7 @@ class Runner:
         self._drop(partitions)
 
     def _lost(self, partitions: list[TopicPartition]) -> None:
-        """Wait for the write in progress.
+        """Drop the partitions, and wait for the write in progress.
 
         It must end before another transaction begins, and before the member closes the client.
         """
@@ -775,8 +775,8 @@ class Runner:
 
 
 def doubt_text(doubt: Doubt) -> str:
-    """Return the log line for a Doubt: after an unclean shutdown, records are noted before they are handled, or no
-    longer.
+    """Return the log line for a Doubt. After an unclean shutdown, it says that records are noted before they are
+    handled, and later that this has ended.
     """
     where = f"{doubt.partition}, offsets {doubt.first} to {doubt.until - 1}"
     if doubt.over:

@@ -1,7 +1,7 @@
 """Choose the records that the handler gets next: one run (sequence of records) per partition at a time.
 
-The next record of a partition waits until three conditions hold: its due time has come, not too many outcomes are
-uncommitted, and all groups in `Policy.after` have decided on the record. Then one of these actions is chosen:
+The next record of a partition waits for its due time, for commits if too many outcomes are uncommitted, and for the
+decisions of all groups in `Policy.after`. Then one of these actions is chosen:
 
     run     the handler gets the record
     note    after an unclean shutdown, the ledger first notes the record as "in hand"
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 RUN_FAILURES_MAX: Final = 10
 """Failures that end a run early, if the order allows more than one and a limit or alarm counts them."""
 CRASHES_MAX: Final = 2
-"""Process ends with a record noted as in hand. After as many it becomes a dead letter, `crashed`."""
+"""Number of process ends with one record in hand after which this record becomes a dead letter (`crashed`)."""
 CRASHED: Final = "crashed"
 
 
@@ -265,7 +265,7 @@ class Runs:
         return bool(self._nonce) or (lane is not None and row.id in lane.seen)
 
     def _has_crashed(self, lane: PartitionLane, item: Item) -> bool:
-        """Make a record a dead letter if it was in hand when CRASHES_MAX processes ended. Return whether it was."""
+        """Give up a record that was in hand when CRASHES_MAX processes ended. Return whether it was given up."""
         row = item.row
         if row is None or row.tries < CRASHES_MAX or not self._policy.writes_letters:
             return False
@@ -317,7 +317,7 @@ class Runs:
         lane.move(item, Verdict(put, row))
 
     def probe(self) -> None:
-        """Run one record as a probe, if the breaker is open and a probe is due. The record with the fewest probes is
+        """Run one record as a probe, if a probe is due. Of the records that may run, the one with the fewest probes is
         chosen.
         """
         if self._breaker.probing or self._state.now.ms < self._breaker.probe_at:

@@ -7,8 +7,8 @@ returned actions in order.
     Finished, success    the record is done ─▶ Commit, every second
     Finished, failure    the policy's step: retry in place, or ─▶ Transact: letter, ledger row and offset
 
-Invariants, even if the process dies between two actions:
- 1. An offset is committed only when all records before it in its partition are done, so no record is lost.
+Invariants with exactly-once moves, even if the process dies between two actions:
+ 1. An offset is committed only when all records before it are done or written with it, so no record is lost.
  2. A record's letter, ledger row and offset are written in one transaction, so no record is duplicated.
  3. A letter in a retry partition is handled only while the ledger lists its id.
  4. If a record repeatedly ends the process, only this record becomes a dead letter.
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from kafkalite.failures.times import Moment
 
 CAREFUL_COUNT: Final = IN_HAND_MAX + RUN_MAX
-"""Most records that may have been in hand after the committed offset when a member ended."""
+"""Maximum number of records after the committed offset that may have been in hand when a member ended."""
 FINISHED_IDS_MAX: Final = 100_000
 
 
@@ -233,7 +233,7 @@ class Session:
 
     @property
     def waiting_count(self) -> int:
-        """The number of letters that were read and wait: they are not due, or another record of their key is first."""
+        """The number of letters of retry topics that were read and are not finished."""
         return sum(lane.unfinished for lane in list(self._lanes.values()) if lane.is_retry)
 
     @property

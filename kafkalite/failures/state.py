@@ -1,4 +1,4 @@
-"""Hold the state that the parts of a session share: assigned partitions, pending actions and the current time.
+"""Hold the state that the parts of a session share, such as assigned partitions and the current time.
 
 The current time is that of the event in progress (kafkalite.failures.events), not of a clock.
 

@@ -2,9 +2,9 @@
 
     Transact ─▶ begin ─▶ [thread: build records ─▶ Port.transact or Port.write] ─▶ bell ─▶ ended ─▶ TransactionEnded
 
-A transaction is called a move here. Only one is in progress at a time. Each move contains the member's group metadata
-from the time when the move began. So the broker rejects the move if the group has a newer generation. With aiokafka,
-the transactional id fences the member instead (kafkalite.failures.adapters.aio).
+A move is a transaction or, with at-least-once moves, plain writes. Only one is in progress at a time. A transaction
+contains the member's group metadata from the time when the move began. So the broker rejects it if the group has a
+newer generation. With aiokafka, the transactional id fences the member instead (kafkalite.failures.adapters.aio).
 
 Thread rule: everything belongs to the runner's thread, except the methods in the section "the thread".
 """
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 class TransactionFailed(Exception):
-    """A transaction failed and none of its records is visible, so it may be repeated.
+    """A transaction or a plain write failed, and may be repeated. No record of a failed transaction is visible.
 
     `too_large` says that a record did not fit.
     """
@@ -47,7 +47,7 @@ class TransactionFailed(Exception):
 
 
 class Written(NamedTuple):
-    """A record to write: key, value, headers and timestamp of the message.
+    """A record to write, with the key, value, headers and timestamp of `message`.
 
     If `partition` is None, the key determines it.
     """
@@ -82,7 +82,7 @@ class Move(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A finished move, written or failed. `largest` is the index of a record that was too large."""
+    """A finished move, written or failed. If a record was too large, `largest` is the index of the largest record."""
 
     action: Transact
     failed: bool = False
@@ -90,7 +90,7 @@ class Ended(NamedTuple):
 
 
 class Mover:
-    """Runs one move (a transaction) at a time; see the module. At the end of a move, `bell` wakes the runner."""
+    """Runs one move at a time; see the module. At the end of a move, `bell` wakes the runner."""
 
     def __init__(self, policy: Policy, port: WritingPort, bell: queue.SimpleQueue[None]) -> None:
         self._policy = policy
@@ -110,7 +110,7 @@ class Mover:
         self._jobs.put(move)
 
     def ended(self) -> Ended | None:
-        """Return the move that has ended, or None. Raise the exception that ended the thread."""
+        """Return the move that has ended, or None. Raise the exception that the move raised."""
         try:
             found = self._ended.get_nowait()
         except queue.Empty:

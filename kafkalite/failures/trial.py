@@ -1,6 +1,7 @@
 """Test a handler and its policy in memory, without a broker and without waiting.
 
-A test uses the same session as a real member (kafkalite.failures.session). Only the client and the clock are replaced:
+A test uses the same session as a real member (kafkalite.failures.session). The client, the workers and the clock are
+replaced:
 
     records        the given records are passed to the session as if a client had read them
     Run            the handler is called
@@ -184,7 +185,7 @@ class Trial:
         return self._tried(records)
 
     def _begin(self, records: list[Message]) -> Iterator[Event]:
-        """Assign all partitions of the records and of their retry topics, then deliver the records."""
+        """Assign the partitions of the records and of the group's other topics, then deliver the records."""
         by_place: dict[TopicPartition, list[Message]] = {}
         for message in records:
             self._calls[message[:3]] = []
@@ -346,7 +347,7 @@ class Trial:
         )
 
     def _rest(self, message: Message) -> str:
-        """Store the result of a record that was neither processed nor became a dead letter."""
+        """Return the field of Tried for a record that was neither processed nor became a dead letter."""
         origin = message[:3]
         failures = [failure for _, failure in self._calls[origin] if failure is not None]
         is_ended = bool(self._stopped) or self._is_over

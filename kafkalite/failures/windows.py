@@ -1,4 +1,4 @@
-"""Compute the failure ratio over a sliding time window, which moves in 32 steps.
+"""Compute the failure ratio over a sliding time window, which moves in steps of 1/32 of its length.
 
 Thread rule: one thread at a time.
 """

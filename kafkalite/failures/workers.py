@@ -2,11 +2,11 @@
 
     ThreadWorkers   the next free thread handles a run
     TaskWorkers     a task of the event loop handles a run
-    results         Finished for each record, then RunEnded; at the end of a run, the bell wakes the runner
+    results         outcomes of records, then RunEnded; at the end of a run, the bell wakes the runner
 
 A run is a sequence of records of one partition.
 
-Thread rule: the methods belong to the runner's thread, except `cancel`. The runner's thread reads `since` and `failure`
+Thread rule: public methods belong to the runner's thread, except `cancel`. That thread reads `since` and `failure`
 while handlers run.
 """
 
@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 
 class Workers(ABC):
-    """Base of both kinds of workers. `count` handlers run at a time. `mark` writes a mark to the ledger.
+    """Base of both kinds of workers. At most `count` handlers run at a time. `mark` writes a mark to the ledger.
 
     `bell` wakes the runner once per run. To wake it for each record would slow down the workers.
     """
@@ -286,8 +286,8 @@ class EventLoopThread:
 class TaskWorkers(Workers):
     """Tasks for async handlers, in `loop`, or in the loop of a thread started for them.
 
-    If the policy keeps the offset order, a task handles the records of a run in order. Otherwise a task handles up to
-    `count` records at a time.
+    A task handles up to `count` records of a run at a time. It handles them in order if the run has batches or marks,
+    or if it ends at the first failure.
     """
 
     def __init__(
