@@ -8,10 +8,10 @@
     plugin          fixtures and hooks of pytest
     broker          KafkaBroker: the interface for tests, for a broker in its own process or in pytest's
     in_process      the broker itself, with restarts, crashes and faults
-    faults          faults for requests, which take effect before a request is served
-    own_process     starts the broker's process, sends it requests over a pipe, and ends it
+    faults          errors, delays and lost connections for requests
+    own_process     starts the broker's process, exchanges messages with it over pipes, and ends it
     child           the program of that process
-    control         the messages on the pipe; errors keep their class and text
+    control         the messages on the pipes
     captured_log    the log of brokers, for pytest's report
     unpatched       functions of the operating system, protected from replacement by a test's tools
 

@@ -57,8 +57,8 @@ class Fault(Protocol):
 class KafkaBroker:
     """A broker that a test can restart, kill and make fail. It has the arguments and members of `kafkalite.Broker`.
 
-    By default it runs in its own process, with `in_process=True` in this one. The properties `logs` and `config`, and
-    arguments that are objects, require `in_process=True`.
+    By default it runs in its own process, with `in_process=True` in this one. The properties `logs`, `config` and
+    `faults`, and arguments that are objects, require `in_process=True`.
 
     The broker of the fixture `kafka_broker` acknowledges acks=all from the page cache (`flush_on_acks_all=False`),
     because tests do not survive a power failure anyway. A KafkaBroker that a test creates syncs to disk first, as

@@ -3,7 +3,8 @@
     request   {"id": [process, number], "call": NAME, "arguments": [...], "named": {...}}
     answer    {"id": the same, "value": ...}    or    {"id": the same, "error": {...}}
 
-An error keeps its class, arguments and text. The id consists of the requesting process and the number of the request.
+An error keeps its text and, if it is kafkalite's or a built-in error, usually its class. The id consists of the
+requesting process and the number of the request.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def described(error: BaseException) -> dict[str, object]:
 
 
 def rebuilt(message: dict[str, Any]) -> BaseException:
-    """Recreate the exception that `described` encoded; RuntimeError if its class is not in HOME."""
+    """Recreate the exception that `described` encoded; RuntimeError if its class is not in HOME or does not fit."""
     module, name, text = message["module"], message["class"], message["text"]
     if message["code"] is not None:
         return error_for(message["code"], text)

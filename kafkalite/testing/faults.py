@@ -2,10 +2,11 @@
 
     broker.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=2)     fails the next two requests without executing them
     broker.delay("Fetch", 0.5)                                    delays each answer by 0.5 s
-    broker.disconnect("JoinGroup")                                closes the connection instead of an answer
+    broker.disconnect("JoinGroup")                                closes the connection instead of answering
 
-Each request passes through `meet` before the broker handles it. A failed or disconnected request is not executed. A
-delayed request is executed at once, and only its answer is late. Later answers of the same connection wait for it.
+A request of an API with a fault passes through `meet` before the broker handles it. A failed or disconnected request is
+not executed. A delayed request is executed at once, and only its answer is late. Later answers of the same connection
+wait for it.
 
 Thread rule: `meet` runs on network workers. Any thread may call all other methods.
 """

@@ -1,9 +1,9 @@
-"""Start a broker in its own process, send it requests over two pipes, and end it.
+"""Start a broker in its own process, exchange requests and answers over two pipes, and end it.
 
 The process ignores Ctrl-C. It exits when this process ends, even if this process is killed (kafkalite.testing.child).
 
 Tools of a test, such as pyfakefs, do not affect the broker's process. They do not affect this module either, since it
-calls the system only through `Unpatched`.
+calls the system through `Unpatched`.
 
 Thread rule: any thread may send requests. The module starts no thread.
 """

@@ -1,7 +1,7 @@
 """Provide pytest fixtures with a broker, and show the broker's log and its flush.on.acks.all in pytest's output.
 
     kafka_broker            a running KafkaBroker, one per pytest process (so one per pytest-xdist worker), on a free
-                            port of 127.0.0.1, in a temporary directory that pytest removes
+                            port of 127.0.0.1, in a temporary directory of pytest
     kafka_topic             the name of a new topic with one partition, for one test
     kafka_topic_factory     creates more topics: kafka_topic_factory(3, cleanup_policy="compact")
     kafka_registry          a running schema registry that stores schemas in the broker; `kafka_registry.url`
@@ -10,7 +10,7 @@
 pytest's configuration file can contain settings, too: `kafkalite_settings`, one per line. Faults end with the test that
 requested them.
 
-Every pytest run with kafkalite installed loads this file. So until a fixture is used, it imports only pytest.
+Every pytest run with kafkalite installed loads this file. So until a fixture is used, it imports little besides pytest.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def pytest_testnodedown(node: object, error: object) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Report the broker's durability, if the header could not report it."""
+    """Report the durability of the brokers that the tests used."""
     for text in sorted(_in_force(config)):
         terminalreporter.write_line(f"kafkalite: kafka_broker {text}")
 

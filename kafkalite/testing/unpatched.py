@@ -1,4 +1,4 @@
-"""Keep the operating system's functions as they were before a test could replace them.
+"""Keep functions of the operating system as they were before a test could replace them.
 
 They are stored as attributes of a class when the plugin is loaded. Test tools such as pyfakefs, pytest-socket and
 gevent replace functions of modules, but not attributes of this class.
@@ -13,8 +13,8 @@ import time
 
 
 class Unpatched:
-    """The system functions that the parent of a broker's process calls, as class attributes. No test tool replaces
-    these."""
+    """The system functions that the parent of a broker's process calls, as class attributes. Test tools do not replace
+    them."""
 
     close = staticmethod(os.close)
     control_file = staticmethod(fcntl.fcntl)
