@@ -7,8 +7,8 @@
     offline broker ─▶ stream ─▶ Parquet    a streaming load
     offline broker ─▶ load ─▶ Parquet      a batch load with `kafkalite load`
 
-The visits are Avro records, with schemas in `kafkalite registry`. `kafkalite audit` compares all stages, message by
-message.
+The visits are Avro records, with schemas in `kafkalite registry`. `kafkalite audit` compares all parts except
+follow_up, message by message.
 
     __main__.py    python -m kafkalite.examples.pipeline
     run.py         the steps of a run: start, wait, compare, stop

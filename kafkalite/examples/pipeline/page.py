@@ -1,7 +1,7 @@
 """Draw the report of a pipeline run as one HTML page with charts.
 
 The page shows whether the run was correct, charts of the measured values over time, and tables. A chart has one line
-per stage. The page has no scripts and loads no other files.
+per stage; the latency chart shows mean and 99th percentile. The page has no scripts and loads no other files.
 
 Thread rule: functions are pure, except that `page` reads the template file.
 """

@@ -1,7 +1,7 @@
 """Start the parts of a pipeline as processes, wait for them, and always end all of them.
 
 Each part has its own process group, so that its children (Java, workers) end with it. Each part writes its output to
-its own file.
+its own files.
 
 Thread rule: one thread.
 """
@@ -144,7 +144,7 @@ class Parts:
         return part.output.read_text(encoding="utf-8")
 
     def stop(self, part: Part) -> None:
-        """Send SIGTERM, then SIGKILL to its whole group if processes are left. Idempotent."""
+        """Send SIGTERM to a part, then SIGKILL to its process group. Idempotent."""
         if part not in self._parts:
             return
         if part.process.poll() is None:

@@ -1,7 +1,7 @@
 """Run the example: start the parts, send visits, compare the results, and stop the parts.
 
     brokers, registry, schemas, topic ─▶ mirror ─▶ streaming load, a failing consumer ─▶ front ends ─▶ all arrived
-      ─▶ dead letters are counted ─▶ batch load ─▶ audit
+      ─▶ dead letters are counted ─▶ reader and batch load ─▶ audit
 
 Thread rule: one thread.
 """

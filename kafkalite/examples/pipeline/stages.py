@@ -52,7 +52,7 @@ class Kill(NamedTuple):
 
 
 class Series(NamedTuple):
-    """The values of one stage at each time (s since 1970); NaN where a broker did not answer."""
+    """The values of one stage at the times at which its counter answered (s since 1970)."""
 
     times: NDArray[np.float64]
     counts: NDArray[np.float64]
