@@ -2,7 +2,7 @@
 
     bytes ─▶ TlsSocket ─▶ Channel ─▶ waitress
 
-waitress closes only connections without any traffic. This module also closes the connection of a client that sends a
+waitress limits only the time without traffic. This module also closes the connection of a client that sends a
 byte now and then, or does not read its response.
 
 This module needs waitress, so only server.py imports it, when a server is started.

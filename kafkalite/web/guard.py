@@ -2,12 +2,12 @@
 
     1. Host       without sign-in, a host name must be known (else 421)
     2. Origin     a change must not be requested by a page of another site (else 403)
-    3. Sign-in    if required, the request must be authenticated (else 401)
+    3. Sign-in    if required, the request must be authenticated (else 401 or 429)
     4.            the application handles the request
 
-Every response gets the security headers. The check of Host protects from DNS rebinding: an attacker's web page could
-point its DNS name at this server, and send requests to it. For the check of Origin, a browser reports which site sent a
-request.
+A response gets the security headers that it does not set itself. The check of Host protects from DNS rebinding: an
+attacker's web page could point its DNS name at this server, and send requests to it. For the check of Origin, a browser
+reports which site sent a request.
 
 Thread rule: any thread.
 """

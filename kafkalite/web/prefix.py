@@ -40,8 +40,8 @@ def call_under(
 ) -> Iterable[bytes]:
     """Call an application for a request under a path prefix.
 
-    The prefix is removed from the path of the request, and added to the Location header of the response. A path without
-    the prefix is unchanged.
+    The prefix is removed from the path of the request. It is added to a path in the Location header of the response. A
+    request path without the prefix is unchanged.
     """
     path = raw_path(environ)
     if path == prefix or path.startswith(f"{prefix}/"):
@@ -61,8 +61,8 @@ def call_under(
 def with_prefix(application: WSGI, prefix: str, own: Iterable[str]) -> WSGI:
     """Return an application that serves `application` under a path prefix.
 
-    `own` has the first parts of the application's own paths. StartupError if the prefix begins with one of them,
-    because its paths would be ambiguous if a proxy strips the prefix.
+    `own` has the first parts of the application's own paths. StartupError if the prefix begins with one of them: behind
+    a proxy that strips the prefix, the application's paths would be ambiguous.
     """
     if not prefix:
         return application

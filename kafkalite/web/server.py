@@ -2,10 +2,11 @@
 
     waitress: one thread for all sockets ─▶ whole requests ─▶ `threads` workers ─▶ the application
 
-A slow client does not occupy a worker. `Limits` bounds connections, sizes and times. waitress is an optional
-dependency, imported when a server is started.
+A slow client does not occupy a worker while at most 16 MiB of its response are unsent. `Limits` bounds connections,
+sizes and times. waitress is an optional dependency, imported when a server is started.
 
-`bind` binds the ports, and `start` serves. `stop` lets requests in progress finish, and closes all connections.
+`bind` binds the ports, and `start` serves. `stop` gives requests in progress a limited time, and closes all
+connections.
 
 Thread rule: `start` creates the I/O thread; waitress creates the workers. Any thread may call `stop`.
 """
@@ -146,7 +147,7 @@ class WebServer:
         self._thread.start()
 
     def stop(self) -> bool:
-        """Stop serving: let requests in progress finish, then close all connections. Idempotent.
+        """Stop serving: give requests in progress STOP_TIMEOUT_S, then close all connections. Idempotent.
 
         Return whether the server was running.
         """

@@ -4,10 +4,10 @@
     ssl.truststore.location=ca.pem          the CAs that sign client certificates
     ssl.client.auth=required                each client must present a certificate
 
-A changed file is noticed within RELOAD_S seconds. Open connections keep the context of their handshake.
+A changed file is noticed within about RELOAD_S seconds. Open connections keep the context of their handshake.
 
 Thread rule: the server's I/O thread checks for changes; any thread may call `reload`. Only one thread at a time may use
-an SSL object, so each operation of a `TlsSocket` holds its lock.
+an SSL object, so a `TlsSocket` holds its lock while it reads, sends or closes.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 
 A `viewer` may read, an `operator` may also change data, and an `admin` may change everything.
 
-Thread rule: any thread. A table of users is immutable.
+Thread rule: any thread. The table of users does not change; a lock guards the cache of passwords.
 """
 
 from __future__ import annotations
