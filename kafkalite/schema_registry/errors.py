@@ -1,4 +1,4 @@
-"""Define the errors of the schema registry, with the HTTP status, code and text of Confluent's registry.
+"""Define the errors of the schema registry, with the HTTP statuses and codes of Confluent's registry.
 
     RegistryError(404, 40401, "Subject 'orders-value' not found.")  ─▶  {"error_code": 40401, "message": "..."}
 

@@ -6,7 +6,7 @@
 An operation that writes is a decision: a function from the state to records and a result. A `Store` keeps the state and
 writes the records. It calls the function again if another registry has written in the meantime.
 
-Results, errors and codes are those of Confluent's registry. Only Avro schemas can be registered. Contexts (subjects
+Results and error codes are those of Confluent's registry. Only Avro schemas can be registered. Contexts (subjects
 such as ":.name:subject") are not supported.
 
 Thread rule: any thread; the Store guards the state.

@@ -3,7 +3,7 @@
     method, path ─▶ ROUTES ─▶ handler(request) ─▶ JSON
                                  └─ RegistryError ─▶ {"error_code": ..., "message": ...}
 
-The content type is application/vnd.schemaregistry.v1+json, or plain JSON if the client prefers it.
+The content type is application/vnd.schemaregistry.v1+json, or another of CONTENT_TYPES if the client prefers it.
 
 If a read finds nothing, the application waits until this registry has read the writes of other registries. Then it
 repeats the read.

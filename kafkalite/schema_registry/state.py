@@ -6,7 +6,7 @@
     id_max          the highest id ever assigned
 
 Only `apply` changes the state, by the topic's records in order. So registries that have read up to the same offset have
-the same state. An id belongs to one schema permanently.
+the same state. `apply` rejects a record that gives the id of a schema to another schema.
 
 Thread rule: the lock of the TopicStore (`kafkalite.schema_registry.topic`) guards the state.
 """
@@ -58,7 +58,7 @@ class RegistryState:
     # --- changes ------------------------------------------------------------------------------------------------------
 
     def apply(self, change: Change) -> bool:
-        """Apply a record. Return False and change nothing if it assigns an id to a second schema."""
+        """Apply a record. If it gives the id of a schema to another schema, return False and change nothing."""
         match change:
             case SchemaChange(subject, version, row):
                 return self._put(subject, version, row)
