@@ -1,11 +1,11 @@
-"""Copy topics from one cluster to another, exactly once: each transaction contains records and the mirror's progress.
+"""Copy topics from one cluster to another, exactly once: records are committed together with the mirror's progress.
 
     mirror.py     Mirror: copies fetched batches unchanged if possible, otherwise record by record
     progress.py   Progress: the offset up to which each source partition is copied, stored in the target
     upstream.py   Upstream: finds topics of the source that are copies themselves
     topics.py     TopicFilter: selects the topics to copy; TargetTopics: creates the target's topics and their settings
     offsets.py    OffsetMap: maps source offsets to target offsets, stored in the target
-    sync.py       SyncOptions, Synchroniser: periodically synchronizes everything but records
+    sync.py       SyncOptions, Synchroniser: periodically copies topic settings, ACLs, quotas and group offsets
     groups.py     GroupOffsets: copies committed offsets of consumer groups
     rules.py      copies ACLs and quotas; reports users that need a password
     status.py     MirrorStatus: health and metrics of a mirror
@@ -13,7 +13,7 @@
     reports.py    reports on mirrors from the progress in a target
     embedded.py   EmbeddedMirror: a mirror inside a broker
 
-The package reads and writes both clusters through the columnar client, `kafkalite.client`.
+The package uses both clusters through the columnar client, `kafkalite.client`.
 """
 
 from __future__ import annotations

@@ -83,8 +83,9 @@ class EmbeddedOptions:
 
     @classmethod
     def load(cls, servers: str | None, topics: str | None, file: Path | None) -> EmbeddedOptions:
-        """Load from a file and the flags of `kafkalite start`. Flags take precedence. Raises ConfigError and
-        StartupError.
+        """Load from a file and the flags of `kafkalite start`, which take precedence.
+
+        Raises ConfigError and StartupError.
         """
         texts = {} if file is None else read_properties(file)
         values = {key: text.strip() for key, text in texts.items() if key in KEYS}

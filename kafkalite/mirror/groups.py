@@ -3,7 +3,7 @@
     the source's groups ─▶ their offsets in mirrored topics ─▶ OffsetMap ─▶ OffsetCommit in the target
 
 A group's offsets in the target are changed only while the group has no members there. An offset moves backward only if
-it is still the offset that this mirror has committed. So a group that has read in the target is never set back.
+it has not changed since the mirror last synchronized it. So a group that has advanced in the target is not set back.
 
 Thread rule: one thread at a time, that of the Clients.
 """
@@ -81,8 +81,9 @@ class GroupOffsets:
         """The target offsets that equal the source's, by group."""
 
     def sync(self) -> None:
-        """Copy the offsets of all groups. After a KafkaError or ClientError, the remaining groups wait for the next
-        call.
+        """Copy the offsets of the selected groups. A KafkaError of one group is reported, and the next group follows.
+
+        Other errors are raised. The remaining groups then wait for the next call.
         """
         lowest: dict[TopicPartition, int] = {}
         starts = self._starts()

@@ -11,7 +11,7 @@ The source is read with read_committed. Aborted records and transaction markers 
 If a mirror is killed, the next mirror with the same name aborts the open transaction. It continues at the stored
 progress.
 
-Thread rule: one thread at a time. `stop` is an Event that any thread may set.
+Thread rule: one thread at a time. Any thread may use `lags`, `failing` and `last_success`, and set the Event `stop`.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class FetchedReader(Reader):
 
 @dataclass(slots=True)
 class Copied:
-    """The number of records that were copied and committed, by topic."""
+    """The topics, records and transactions that a mirror has copied, and its messages for the operator."""
 
     topics: set[str] = field(default_factory=set)
     """The topics being mirrored, with or without records."""
@@ -127,8 +127,9 @@ class Copier:
     """Sends fetched batches to a producer: unchanged if possible, otherwise record by record."""
 
     def __init__(self, producer: Producer, offsets: OffsetMap | None, named: Callable[[str], str]) -> None:
-        """`offsets` stores the source and target offsets of what is sent; `named` returns the target's name of
-        a topic.
+        """`offsets` stores the offsets of sent records in the source and in the target.
+
+        `named` returns the target's name of a topic.
         """
         self._producer = producer
         self._named = named
@@ -143,9 +144,7 @@ class Copier:
         self._batches.close()
 
     def copy(self, fetched: Fetched) -> int:
-        """Send the records of a response and return their number. Raises CorruptMessage with the damaged batch's
-        offset.
-        """
+        """Send the records of a response and return their number. Raises CorruptMessage for a damaged batch."""
         try:
             return self._copy(fetched)
         except (BatchError, CompressionError) as error:
@@ -205,9 +204,7 @@ class Copier:
 
 
 def next_of_today(view: memoryview, position: int) -> BatchInfo | None:
-    """Return the header of the batch at `position` if the batch has magic 2. Return None for a message set of magic 0
-    or 1.
-    """
+    """Return the header of the batch at `position`. Return None for a message of magic 0 or 1 or an invalid header."""
     try:
         return next_whole(view, position)
     except BatchError:
@@ -322,7 +319,7 @@ class Mirror:
         self._prepare()
 
     def _prepare(self) -> None:
-        """Initialize the clients and the state of a run."""
+        """Create the reader and the state of a run."""
         self._reader = self._make_reader(await_topics=False)
         self._to_end = False
         self._ids: dict[str, bytes] = {}
@@ -350,10 +347,7 @@ class Mirror:
         self._aborted: Exception | None = None
         """The error of the last transaction, or None if it was committed."""
         self.last_success: float | None = None
-        """When the last transaction was committed or there was nothing to copy, by time.monotonic(). Any thread may
-        read
-        it.
-        """
+        """When the last transaction was committed or there was nothing to copy, by time.monotonic()."""
 
     def _acknowledged(self, key: TopicPartition, base_offset: int, count: int) -> None:
         assert self._offsets is not None, "called only with them"
@@ -379,8 +373,7 @@ class Mirror:
 
     @property
     def failing(self) -> Exception | None:
-        """The reason why the mirror makes no progress: an error of reading the source, or of committing. None if there
-        is none.
+        """The error in reading the source or in committing that stops progress now, or None.
 
         Any thread may read it.
         """
@@ -419,8 +412,9 @@ class Mirror:
         )
 
     def close(self) -> None:
-        """Close the clients. An open transaction times out, or the next mirror with the same name aborts it.
-        Idempotent.
+        """Close the reader and the producer. Idempotent.
+
+        An open transaction times out, or the next mirror with the same name aborts it.
         """
         self._reader.close()
         self._copier.close()
@@ -430,8 +424,8 @@ class Mirror:
         """Copy until `stop` is set or, with `to_end`, until everything that the source has now is copied.
 
         Raises ProducerFenced if a newer mirror of this name starts. Raises TransactionAborted if no transaction can be
-        committed for GIVE_UP_S. Raises LogTruncated if the source was restored or truncated. Raises MirrorLoop if the
-        mirror would copy copies of the target's topics.
+        committed for GIVE_UP_S. Raises LogTruncated if the source was restored or truncated and `on_data_loss` is STOP.
+        Raises MirrorLoop if the mirror would copy a topic back to the target topic of which it is a copy.
         """
         self._to_end = to_end
         self._reader.close()
@@ -488,7 +482,7 @@ class Mirror:
         self._failing_since = time.monotonic()
 
     def _step(self, stop: threading.Event) -> bool:
-        """Run one round of copying, then the checks and synchronization that are due.
+        """Check for topics if that is due, run one round of copying, and synchronize if that is due.
 
         Return whether this round was the last.
         """
@@ -596,7 +590,7 @@ class Mirror:
     # --- topics -------------------------------------------------------------------------------------------------------
 
     def _take_topics(self) -> None:
-        """Start copying new partitions, and stop copying deleted ones."""
+        """Start copying new partitions, and stop copying deleted topics."""
         fresh: dict[TopicPartition, int] = {}
         there = self._source.with_retries(self._source.topics)
         for name in [name for name in self._ids if name not in there]:
@@ -630,9 +624,10 @@ class Mirror:
         self._reader.add({key: self._committed[key] for key in fresh}, ends)
 
     def _is_ready(self, topic: TopicDescription) -> bool:
-        """Return whether a topic can be copied: it exists in the target, and the source has all its partitions.
+        """Return whether a topic can be copied. Otherwise it is left behind.
 
-        Otherwise the topic is left behind.
+        Its new partitions must have leaders, and the target must have or create the topic. With `on_data_loss` STOP, a
+        topic that was recreated after it was copied is left behind, too.
         """
         away = [partition.partition for partition in topic.partitions if partition.leader < 0]
         if away and not all(TopicPartition(topic.name, number) in self._committed for number in away):
@@ -739,7 +734,7 @@ class Mirror:
             yield key, 0 if found is None else found.offset
 
     def _forget_old(self, topic: TopicDescription) -> None:
-        """If a topic was recreated under its name, drop its progress, so that it is copied from its beginning."""
+        """Store the id of a topic. If the topic was recreated under its name, first stop copying the old one."""
         if self._ids.get(topic.name, topic.topic_id) != topic.topic_id:
             self._forget(topic.name)
         self._ids[topic.name] = topic.topic_id

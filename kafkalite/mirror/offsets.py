@@ -155,9 +155,9 @@ class PartitionOffsets:
         return span.translate(offset) if offset < span.next else span.end
 
     def forgets(self, below: int) -> Iterator[tuple[Span, bool]]:
-        """Drop runs that no group needs (groups have offsets from `below` on), and runs beyond the limit.
+        """Drop the runs of old spans that no group needs or that exceed the limit, and merge spans without runs.
 
-        Yield each changed span, and whether the whole span was dropped.
+        Groups need offsets from `below` on. Yield each changed span, and whether the whole span was dropped.
         """
         while (exact := len(self.spans) - self._exact_from) > EXACT_SPANS_KEPT:
             span = self.spans[self._exact_from]
@@ -230,10 +230,10 @@ class OffsetMap:
                 self.partitions[where] = PartitionOffsets(ids, [span for own, span in kept.values() if own == ids])
 
     def begin(self, key: TopicPartition, offset: int, ids: tuple[bytes, bytes], end: int, *, from_start: bool) -> None:
-        """Start recording a partition at this source offset. The copy of that record gets the target offset `end` or a
-        later one.
+        """Start recording a partition at this source offset.
 
-        `from_start` says that the source has no earlier records.
+        `end` is the end of the target's partition: the next copied record gets this offset or a later one. `from_start`
+        says that the source has no earlier records.
         """
         known = self.partitions.get(key)
         if known is not None and (known.ids != ids or (known.spans and known.spans[-1].next > offset)):

@@ -46,9 +46,9 @@ class Origin(NamedTuple):
 
 
 class CopiedUpTo(NamedTuple):
-    """The progress of a source partition, which is copied up to before `offset`.
+    """The progress of a source partition: its records before `offset` are copied.
 
-    `topic_id` is the topic's id at that time.
+    `topic_id` is the id of the topic that was copied.
     """
 
     offset: int

@@ -38,7 +38,7 @@ class TopicReport:
 
 
 def read_reports(target: Client, name: str | None = None) -> list[TopicReport]:
-    """Return the sorted reports of the mirror `name`, or of all mirrors that copy to `target`.
+    """Return the reports of the mirror `name`, or of all mirrors that copy to `target`, sorted by mirror and topic.
 
     Raises KeyError if there is no mirror `name`.
     """
@@ -54,7 +54,7 @@ def read_reports(target: Client, name: str | None = None) -> list[TopicReport]:
 
 
 def reports_of(target: Client, progress: str) -> list[TopicReport]:
-    """Return the reports in one progress topic."""
+    """Return the reports of the mirror that has this progress topic."""
     key = TopicPartition(progress, 0)
     start = target.list_offsets({key: OFFSET_EARLIEST})[key].offset
     end = target.list_offsets({key: OFFSET_LATEST}, isolation=READ_COMMITTED)[key].offset

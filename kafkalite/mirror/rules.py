@@ -1,7 +1,7 @@
 """Copy ACLs and quotas from the source to the target, and report users that the target lacks.
 
-The target's other ACLs and quotas are kept. If an ACL or quota that this mirror has copied is deleted in the source, it
-is also deleted in the target. Users without a password in the target are only reported.
+The target's other ACLs and quotas are kept. If an ACL or quota is deleted in the source while the mirror runs, it is
+also deleted in the target. Users without a password in the target are only reported.
 
 Thread rule: one thread at a time, that of the Clients.
 """

@@ -64,7 +64,7 @@ class TopicStates:
         self._retry_at.update(dict.fromkeys(rows, 0.0))
 
     def leave(self, topic: str, reason: str) -> LeftBehind:
-        """Store that a topic was refused, for the first time or again."""
+        """Store that a topic cannot be copied, for the first time or again."""
         before = self._rows.get(topic)
         tries = 1 if before is None else before.tries + 1
         since_ms = int(time.time() * 1000) if before is None else before.since_ms
@@ -74,7 +74,7 @@ class TopicStates:
         return row
 
     def begin(self, topic: str) -> bool:
-        """Return whether a topic may be copied now. A topic that was left behind then counts as being retried."""
+        """Return whether a topic may be copied now. If its pause is over, it counts as being retried from now on."""
         if topic not in self._rows or topic in self._tried:
             return True
         if self._retry_at[topic] > time.monotonic():
@@ -83,7 +83,7 @@ class TopicStates:
         return True
 
     def is_due(self) -> bool:
-        """Return whether a topic's pause is over."""
+        """Return whether the pause of a topic left behind is over."""
         now = time.monotonic()
         return any(at <= now and topic not in self._tried for topic, at in self._retry_at.items())
 

@@ -2,7 +2,7 @@
 
 The status survives a failure of the mirror: the next Mirror object reports to the same status.
 
-Thread rule: the mirror's thread changes the status; any thread may call `families` and `not_ready`.
+Thread rule: the mirror's thread changes the status; any thread may read it.
 """
 
 from __future__ import annotations
@@ -68,8 +68,9 @@ class MirrorStatus:
 
     @property
     def seconds_since_success(self) -> float:
-        """Seconds since a transaction was committed or there was nothing new to copy. Before that, seconds since the
-        start.
+        """Seconds since the last time that a transaction was committed or there was nothing new to copy.
+
+        Before the first time, seconds since this object was created.
         """
         mirror = self._mirror
         last = self._last_success if mirror is None else mirror.last_success or self._last_success

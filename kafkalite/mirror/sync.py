@@ -1,4 +1,4 @@
-"""Copy settings, ACLs, quotas and group offsets to the target, periodically and when the mirror ends.
+"""Copy topic settings, ACLs, quotas and group offsets to the target, periodically and when a run ends without error.
 
 If one of these parts fails, the failure is reported, and the part is retried in the next period. The mirror continues
 to copy records.

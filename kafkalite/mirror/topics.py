@@ -3,7 +3,7 @@
 A missing topic is created with the settings of the source's topic that the target supports. An existing topic gets
 missing partitions; its settings change only if `follow` is called.
 
-The replication factor and settings that describe the cluster (CONFIG_EXCLUDE, NEVER_COPIED) are not copied.
+The replication factor, excluded settings (by default CONFIG_EXCLUDE) and those in NEVER_COPIED are not copied.
 
 Thread rule: one thread at a time, that of the Clients.
 """
@@ -42,7 +42,8 @@ OWN_SETTING: Final = "topic"
 class TopicFilter:
     """Selects topics whose names match `include` completely and not `exclude`.
 
-    Internal topics and the topics of mirrors are never selected. Raises ValueError for an invalid pattern.
+    Internal topics and the progress and offset topics of mirrors are not selected. Raises ValueError for an invalid
+    pattern.
     """
 
     def __init__(self, include: str = ".*", exclude: str | None = None) -> None:

@@ -1,9 +1,9 @@
-"""Find topics of a mirror's source that are themselves copies, so that two mirrors never copy each other's copies.
+"""Find topics of a mirror's source that are themselves copies, so that two mirrors do not copy each other's copies.
 
     the source's kafkalite.mirror.* ─▶ Upstream ─▶ "orders" is a copy of cluster B's "orders"
 
 Every mirror stores its progress in its target. So a cluster's progress topics list the topics that were copied into it.
-Each progress row contains the origins of a topic: the topics of which it is a copy, directly or through other copies.
+If such a topic was already a copy in its source, its rows also contain its origins: the topics of which it is a copy.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -50,7 +50,8 @@ class Upstream:
     def refresh(self, topics: Mapping[str, TopicDescription]) -> None:
         """Read new rows of the progress topics; `topics` are all topics of the source.
 
-        Origins reveal a ring of three clusters like a ring of two, once each mirror has seen the previous mirror's row.
+        The origins in the rows also reveal a ring of three clusters, after each mirror has read the previous mirror's
+        rows.
         """
         present = {name: topic.topic_id for name, topic in topics.items() if name.startswith(PREFIX)}
         for name in [name for name, (topic_id, _) in self._read.items() if present.get(name) != topic_id]:
