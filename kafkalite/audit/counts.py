@@ -5,7 +5,7 @@ A run is the time from a producer's start to its end. A window is a span of time
     chunk of records ─▶ marks, sorted by run and sequence ─▶ pages of bits ─▶ counts of windows
                                                               65,536 sequences each
 
-Each message takes one bit. So a billion messages take 125 MB, regardless of their order.
+Each message is one bit. A page takes 8 KiB, but all full pages share one page.
 
 Thread rule: one thread at a time.
 """
@@ -134,8 +134,9 @@ class Count:
             self._note_unreported(topic, run, sequences[strange], starts[strange])
 
     def _note_unreported(self, topic: str, run: int, sequences: NDArray[np.int64], starts: NDArray[np.int64]) -> None:
-        """Store sequences of a page that no increment covers, and the starts of their windows. Subclasses override this
-        method.
+        """Receive sequences of a page that no increment covers, and the starts of their windows.
+
+        This method does nothing; LastingCount overrides it.
         """
 
     def _remember_twice(self, key: tuple[str, int], sequences: list[int]) -> None:

@@ -32,7 +32,7 @@ INT64_MAX: Final = 2**63 - 1
 
 
 class Increment(NamedTuple):
-    """The messages passed to a producer since its last increment, counted by window."""
+    """The messages of a topic passed to a producer since its last increment for the topic, counted by window."""
 
     run: int
     server: str
@@ -151,7 +151,7 @@ class Reported:
         return {topic for topic, _ in self.expected}
 
     def spans(self, topic: str, run: int) -> list[tuple[int, int]]:
-        """Return the reported spans [first, end), in order."""
+        """Return the reported spans of sequences [first, end), in order."""
         return sorted(self._spans.get((topic, run), {}).items())
 
     def covers(self, topic: str, run: int, sequences: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -2,8 +2,8 @@
 
 The format of a value is found in this order:
 
-    1. A value that begins with 0x00 and a schema id is Avro in the registry's wire format.
-    2. If a schema was given for the topic, the value is bare Avro.
+    1. If a schema was given for the topic, the value is bare Avro.
+    2. With a registry, a value that begins with 0x00 and a schema id is Avro in the registry's wire format.
     3. Any other value is JSON; the field is in the outermost object.
 
 The field contains the mark as text. If the field is missing, or its text is not a mark, the message has no mark.
@@ -106,10 +106,10 @@ class MarkFields:
                 yield row, text.encode() if isinstance(text, str) else text
 
     def _decoder(self, schema: Schema | None, number: int, field: str) -> Any:
-        """Return a decoder for one field of this schema's values, or None if the schema has no such text or bytes
-        field.
+        """Return a decoder for one field of this schema's values.
 
-        Raises RegistryUnreachable, and RegistryRefused except for an unknown id.
+        None if the schema has no such field of text or bytes, or if the registry does not know the id. Raises
+        RegistryUnreachable, and RegistryRefused for other errors.
         """
         from kafkalite.avro.client import SCHEMA_NOT_FOUND, RegistryRefused
         from kafkalite.avro.decoder import AvroDecoder

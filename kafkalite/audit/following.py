@@ -1,10 +1,10 @@
 """Run a continuous audit: count new records in rounds, judge closed time windows, and report later changes.
 
-    1. counts    reads the producers' counts; if they are unreadable, the round ends here
+    1. counts    reads counts and consumers' reports; if they are unreadable, the round ends here
     2. stages    each stage reads its new records; an unreadable stage is judged once it is readable again
     3. verdicts  judges the closed windows, and reports changes
     4. forget    drops old windows
-    5. save      after a round with events, and at intervals
+    5. save      after a round with events, at intervals, and at the end
 
 A window is judged in a stage after its grace period, once the counts and the stage have been read again. If records or
 counts arrive later, but within `keep_s`, the changed result is reported.

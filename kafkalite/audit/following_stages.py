@@ -323,9 +323,7 @@ def rows_of(files: Sequence[CountedFile]) -> Callable[[DataFile, Any], NDArray[n
 
 
 def without(ranges: Sequence[tuple[int, int]], taken: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the parts of `ranges` that are in no range of `taken`. Both lists are sorted and have no touching
-    ranges.
-    """
+    """Return the parts of `ranges` that are in no range of `taken`. Each list is sorted, without touching ranges."""
     found, at = [], 0
     for first, end in ranges:
         reached = first

@@ -5,7 +5,7 @@
     consumer = AuditedAioKafkaConsumer(AIOKafkaConsumer(…, enable_auto_commit=False), producer, "billing")
 
 The program must commit explicitly, because each report follows a commit. A commit's metadata contains the ranges to
-report. If a consumer dies before its report, the partition's next consumer sends it (kafkalite.audit.taken).
+report, except with aiokafka. If a consumer dies before its report, the partition's next consumer sends it from there.
 
 Thread rule: as the consumers, one thread or task at a time.
 """

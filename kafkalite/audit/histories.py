@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Histories:
-    """The positions up to which an audit has read logs, with marks that identify the last record batches."""
+    """The positions up to which an audit has read logs, each with a mark that identifies the batch before it."""
 
     def __init__(self) -> None:
         self._rows: dict[TopicPartition, Position] = {}

@@ -62,7 +62,7 @@ class Verdict:
 
 
 class Selection(NamedTuple):
-    """The windows to judge: those that end by `closed_ms` and lie within the other times."""
+    """The windows to judge: those of `topics` that end by `closed_ms` and lie within the other times."""
 
     topics: frozenset[str]
     closed_ms: int
@@ -124,7 +124,10 @@ def expected_of(reported: Reported) -> dict[Window, int]:
 
 
 def judge(reported: Reported, stages: Mapping[str, Count], selection: Selection) -> Verdict:
-    """Judge every window that has messages, reported or in a stage. Sort the result by stage, topic and window."""
+    """Judge every window that has messages, reported or in a stage.
+
+    The differences are in the order of the stages, and then sorted by topic and window.
+    """
     verdict = Verdict(topics=sorted(selection.topics))
     closed: set[tuple[str, int, int]] = set()
     still_open: set[tuple[str, int, int]] = set()

@@ -1,7 +1,7 @@
 """Count marks in a continuous audit: accept late reports, drop old windows, and limit the memory.
 
-An increment is a producer's report of the number of its messages (kafkalite.audit.events). A mark passes through these
-states:
+A mark identifies a message by its producer's run and a sequence (kafkalite.audit.marks). An increment is a producer's
+report of the number of its messages (kafkalite.audit.events). A mark is in one of these states:
 
     held        no increment of its run has arrived, so the length of its window is unknown
     unclaimed   counted in its window, but no increment covers the mark yet
@@ -170,7 +170,7 @@ class LastingCount(Count):
     """The marks of one stage in a continuous audit; see the module.
 
     `late` records are older than the horizon. `untracked` records are beyond PAGES_MAX or WINDOWS_MAX, or
-    too far ahead in time. Neither are judged. The limits keep a broken or hostile program from exhausting memory.
+    too far ahead in time. Neither is judged. The limits keep a broken or hostile program from exhausting memory.
     """
 
     def __init__(self, reported: LastingReported, horizon_ms: int) -> None:
@@ -202,7 +202,7 @@ class LastingCount(Count):
         self._ahead_ms = now_ms + AHEAD_MS
 
     def add_marks(self, topic: str, marks: Marks, count: int) -> None:
-        """Add marks as Count.add_marks does. Marks of runs without reports are kept back and counted later."""
+        """Add marks as Count.add_marks does. Marks of runs without reports are held and counted later."""
         assert self._since_ms is not None, "there is a horizon"
         self.late += int(np.count_nonzero(marks.timestamps < self._since_ms))
         believed = marks.timestamps <= self._ahead_ms
@@ -230,7 +230,7 @@ class LastingCount(Count):
             self.release(next(iter(self._held)))
 
     def release(self, run: int) -> None:
-        """Count the marks of a run that were kept back. A run without reports has windows of the default length."""
+        """Count the held marks of a run. A run without reports has windows of the default length."""
         for topic, sequences, timestamps, server in self._held.pop(run, []):
             self._held_count -= len(sequences)
             order = np.argsort(sequences, kind="stable")
@@ -258,8 +258,9 @@ class LastingCount(Count):
                     seen.distinct += count
 
     def settle(self, closed_ms: int) -> None:
-        """Count marks that were kept back and whose windows are closed: their producer must have died before its first
-        report.
+        """Count the held marks of each run whose oldest window is closed.
+
+        The producer of such a run must have died before its first report.
         """
         for run, parts in list(self._held.items()):
             if min(int(times.min()) for _, _, times, _ in parts) + self._window_ms <= closed_ms:

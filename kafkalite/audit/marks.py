@@ -112,7 +112,7 @@ def with_marks(
 
 
 def joined(own: HeaderColumns, added: HeaderColumns) -> HeaderColumns:
-    """Return each record's headers with one more header, from `added`, after them."""
+    """Return the headers of each record, followed by one header from `added`."""
     counts = own.record_ends - own.record_starts
     ends = np.cumsum(counts + 1)
     starts = ends - counts - 1

@@ -1,6 +1,6 @@
 """Save the state of a continuous audit in one file, with positions and counts from the same moment.
 
-    FILE   a NumPy archive (.npz): `meta` is JSON; each stage's pages, unclaimed ranges and held marks are arrays
+    FILE   a NumPy archive (.npz): `meta` is JSON; a stage's partial pages, unclaimed ranges and held marks are arrays
 
 A page has one bit for each of 65,536 sequences (kafkalite.audit.counts). Marks can be unclaimed or held
 (kafkalite.audit.lasting).

@@ -1,6 +1,6 @@
 """Read the audit topic and the stages of an audit: brokers' topics, parts of these topics, and loaded files.
 
-The records of a broker are read once, with read_committed, and counted in up to three kinds of stages:
+`count_broker` reads the records of a broker once, with read_committed, and counts them in up to three kinds of stages:
 
     broker      all records
     mirror      records below the offsets that a mirror has copied
@@ -81,7 +81,7 @@ def topics_of_counts(client: Client, topic: str) -> list[str]:
 
 
 def present(client: Client, topics: Iterable[str]) -> list[str]:
-    """Return the existing topics."""
+    """Return which of these topics exist."""
     found = []
     for name in topics:
         with contextlib.suppress(UnknownTopicOrPartition):

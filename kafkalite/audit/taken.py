@@ -7,8 +7,8 @@
 
 A stage of consumers consists of the records in these ranges.
 
-A report is sent after its offsets are committed. A crash between commit and report loses nothing, because the commit's
-metadata contains the same ranges. The partition's next consumer reads the metadata and sends the report.
+A report is sent after its offsets are committed. The commit's metadata can contain the same ranges, up to 4000 bytes.
+After a crash between commit and report, the partition's next consumer reads the metadata and sends the report.
 
 Thread rule: one thread at a time.
 """
@@ -122,8 +122,9 @@ class TakenTally:
         return key in self._taken
 
     def begin(self, key: TopicPartition, metadata: str | None) -> None:
-        """Start a newly assigned partition. Ranges in the metadata of its last commit are reported again, which is
-        harmless.
+        """Start a newly assigned partition.
+
+        Ranges in the metadata of its last commit are reported again, which is harmless.
         """
         self._taken[key] = Spans()
         self._report(key, spans_of_metadata(metadata))
@@ -152,9 +153,7 @@ class TakenTally:
             spans.drop_below(offset)
 
     def reports(self) -> list[Record]:
-        """Return the reports as records for the audit topic, in order; each report only once. Sending a report twice is
-        harmless.
-        """
+        """Return the new reports as records for the audit topic, in order. Sending a report twice is harmless."""
         records, self._unsent = self._unsent, []
         return records
 

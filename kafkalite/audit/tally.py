@@ -134,9 +134,9 @@ class SentTally:
             return full or time.monotonic() - self._reported_at >= interval_s
 
     def take(self) -> list[Increment]:
-        """Return the increments since the last call. Their spans follow those of earlier increments without a gap.
+        """Return the increments since the last call. Sending an increment more than once is harmless.
 
-        Sending an increment more than once is harmless.
+        Their spans follow those of earlier increments; only `forget` leaves a gap.
         """
         with self._lock:
             taken: list[Increment] = []
