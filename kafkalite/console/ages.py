@@ -3,8 +3,8 @@
     sampled end offsets   12:00:00 → 100 · 12:00:05 → 180
     committed offset 140  record 140 was written at about 12:00:02.5, assuming an even rate
 
-For an offset older than every sample, only a lower bound of the age is known. Functions are pure. Times are in ms since
-1970.
+For an offset older than every sample, only a lower bound of the age is known. Times are in ms since 1970, and come with
+each call.
 """
 
 from __future__ import annotations

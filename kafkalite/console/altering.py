@@ -1,6 +1,7 @@
 """Create and delete topics, change their settings, add partitions, and delete records.
 
-Before a destructive action, the page lists what depends on the topic, and the user must type the topic's name.
+Before a topic is deleted, the page lists what depends on it. To delete a topic or records, the user must type the
+topic's name.
 
 Thread rule: functions belong to the thread that has the client.
 """
@@ -78,7 +79,7 @@ def create_topic_action(client: Client, request: ActionRequest) -> dict[str, Any
 
 
 def own_settings(client: Client, topic: str) -> dict[str, str]:
-    """Return the settings that the topic overrides. Secrets have no value."""
+    """Return the settings that the topic overrides, except secrets."""
     entries = client.admin.describe_topic_configs(topic)
     return {row.name: row.value or "" for row in entries if row.source == "topic" and not row.sensitive}
 
@@ -201,7 +202,7 @@ def trim_plan(client: Client, request: ActionRequest, name: str) -> list[dict[st
 
 
 def trim_action(client: Client, request: ActionRequest) -> Done:
-    """Delete the records that were shown. `confirm` must be the topic's name."""
+    """Delete the records below the offset, time or end in the form. `confirm` must be the topic's name."""
     name = request.values[0]
     request.require_name(name)
     rows = trim_plan(client, request, name)

@@ -1,9 +1,9 @@
-"""Audit changes made with the console: a log line for each attempt, and records in the audit topic if configured.
+"""Audit changes made with the console: log lines and, if an audit topic is configured, records in this topic.
 
     request ─▶ record "asked" (if it cannot be written, the change is refused) ─▶ the change
             ─▶ log line and record "done", "refused", "denied", "failed" or "cancelled"
 
-A line contains names and numbers, never record contents or values of settings.
+A line contains names and numbers. The reason of a refusal can also quote a part of what the user entered.
 
 Thread rule: any thread.
 """

@@ -76,7 +76,7 @@ class ChartSet:
         ]
 
     def topic(self, topic: str) -> list[dict[str, Any]]:
-        """Return a topic's charts: produced, consumed, lag of its groups, bytes."""
+        """Return a topic's charts: messages produced, lag of its groups, bytes on disk."""
         sample = self._sampler.latest
         known = sample.topics.get(topic) if sample is not None else None
         if known is None or sample is None:

@@ -4,7 +4,7 @@
     brokers, by 0.7's protocol ─▶ start and end of each log ────┴▶ pages
 
 Offsets and lag are in bytes. The number of reads, the time and the rows of a page are limited. A page that reaches a
-limit says so.
+limit shows only a part.
 
 Thread rule: any thread. All pages share one ZooKeeper client, which the first page creates.
 """
@@ -60,7 +60,7 @@ PART_S_MAX: Final = 10.0
 
 
 class EnoughRead(Exception):
-    """Raised when a page has made as many reads as it may."""
+    """Raised when a part of a page reaches its limit of reads or of time."""
 
 
 class Reads:
@@ -80,7 +80,7 @@ class Reads:
         return self._session.get_children_async(path, watch=watch)
 
     def take(self) -> None:
-        """Count one read. Raises EnoughRead if the page may make no more reads."""
+        """Count one read. Raises EnoughRead if a limit is reached."""
         if self._left <= 0 or time.monotonic() > self._until:
             raise EnoughRead
         self._left -= 1
@@ -227,7 +227,7 @@ def require_node_name(name: str) -> None:
 
 
 def topic_row(session: Any, name: str) -> dict[str, Any]:
-    """Return a topic as plain data, with the number of its partitions on each broker."""
+    """Return a topic as plain data, with the number of its partitions and the ids of their brokers."""
     partitions = nodes.partitions(session, name)
     return {
         "name": name,
@@ -259,7 +259,7 @@ def group_rows(session: Any, names: Iterable[str], logs: Logs) -> Iterator[dict[
 
 
 def readers_of(session: Any, topic: str, logs: Logs) -> Iterator[dict[str, Any]]:
-    """Return the groups with offsets for a topic."""
+    """Yield the groups with offsets for a topic."""
     for group in zookeeper.children(session, CONSUMERS):
         paths = GroupPaths(group)
         if zookeeper.children(session, paths.topic_offsets(topic)):
@@ -318,7 +318,7 @@ class Member(NamedTuple):
 
 
 def members_of(session: Any, paths: GroupPaths, topics: list[str]) -> Iterator[Member]:
-    """Return the connected members of a group."""
+    """Yield the connected members of a group."""
     for consumer_id in zookeeper.children(session, paths.ids):
         try:
             found = nodes.subscription(session, paths, consumer_id)

@@ -1,6 +1,6 @@
-"""Provide a pool of clients for requests: each has a cluster client and, if configured, a schema registry client.
+"""Provide a pool of clients for requests and jobs: each has a cluster client and, if configured, a registry client.
 
-Clients are created on demand, at most one for each web worker.
+Clients are created on demand, at most one for each web worker and each running job.
 
 Thread rule: any thread may take a client. The client belongs to this thread until the thread returns it.
 """
@@ -50,7 +50,7 @@ class Clients:
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[PooledClients]:
-        """Lend a client to one request during a `with` block. If the block fails, close the client's connections."""
+        """Lend a client to a request or job during a `with` block. If the block fails, close its connections."""
         with self._lock:
             seat = self._idle.pop() if self._idle else None
         if seat is None:

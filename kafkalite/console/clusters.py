@@ -43,7 +43,7 @@ _ADDRESS: Final = re.compile(r'((?:href|src|action|formaction|data-[a-z-]+)=")/(
 
 
 class ClusterEntry(NamedTuple):
-    """One table of the file. `config` is optional."""
+    """One table of the file. Fields with a default are optional."""
 
     name: str
     bootstrap: str

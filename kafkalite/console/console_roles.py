@@ -2,7 +2,7 @@
 
     viewer    reads
     operator  works with records: produces, redrives dead letters, resets a group's offsets
-    admin     creates, alters and deletes topics and groups
+    admin     creates, alters and deletes topics, deletes groups, and aborts transactions
 
 Without sign-in, the user is an admin; this is possible only on loopback addresses. If the console allows no changes,
 every user may only read. Changes that a user may not make are neither shown nor served.
@@ -57,7 +57,8 @@ def access_of(environ: Mapping[str, Any], *, writes: bool) -> Access:
 def require_own(environ: Mapping[str, Any]) -> None:
     """Raise ForbiddenError if a change may come from a page of another site.
 
-    A browser must send the header Sec-Fetch-Site or Origin of this console. A program may send either, too.
+    The request must have the header Sec-Fetch-Site: same-origin, or else this console's Origin. Browsers send these
+    headers; a program must set one of them.
     """
     if not is_own(environ):
         raise ForbiddenError(

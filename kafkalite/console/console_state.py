@@ -1,4 +1,4 @@
-"""Store the state that the actions of one console share: jobs, audit, sent records, and a limit of waiting live tails.
+"""Store the state that the actions on one cluster share: jobs, audit, sent records, and a limit of waiting live tails.
 
 Thread rule: any thread.
 """
@@ -32,7 +32,7 @@ class Sent(NamedTuple):
 
 
 class ConsoleState:
-    """The state that the actions of one console share."""
+    """The state that the actions on one cluster share."""
 
     def __init__(self, clients: Clients, audit: Audit) -> None:
         self.audit = audit

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def topics_of_failures(topics: Iterable[str], *, group: str = "", topic: str = "") -> list[str]:
-    """Return the retry and dead-letter topics whose names contain a group, or a topic in any group."""
+    """Return the retry and dead-letter topics whose names, such as dlq.GROUP.TOPIC, have this group or topic."""
     found = []
     for name in topics:
         kind, _, rest = name.partition(".")

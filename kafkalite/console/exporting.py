@@ -127,7 +127,7 @@ def window_of(request: ActionRequest) -> range | None:
 def portions(
     client: Client, ranges: dict[TopicPartition, tuple[int, int]], masks: Masks, window: range | None
 ) -> Iterator[list[tuple[TopicPartition, Record]]]:
-    """Yield masked records by partition, in portions of PORTION records or about PORTION_SIZE bytes."""
+    """Yield masked records by partition, in portions of at most PORTION records or about PORTION_SIZE bytes."""
     for key, (start, end) in ranges.items():
         portion: list[tuple[TopicPartition, Record]] = []
         looked = size = 0

@@ -61,7 +61,7 @@ def is_whole(raw: bytes, document: Any) -> bool:
 
 
 def json_pairs(raw: bytes) -> list[tuple[str, str]]:
-    """Return the (name, value) pairs of a JSON object. A value is a string, number or boolean, or a list of these."""
+    """Return the (name, value) pairs of a JSON object. A value is a string, integer or boolean, or a list of these."""
     try:
         document: Any = json.loads(raw)
     except (ValueError, RecursionError):

@@ -1,6 +1,6 @@
 """Show the first page: health, throughput, groups with problems, dead letters of the last day, and a search for names.
 
-All data except the dead letters comes from the last sample, so the page does not wait for the cluster.
+The brokers and dead letters are requested from the cluster. All other data comes from the sampler.
 
 Thread rule: functions belong to the thread that has the client.
 """
@@ -111,7 +111,7 @@ def group_row(group: GroupNow) -> dict[str, Any]:
 def letters_since(client: Client, routed: RoutedTopics, sample: Sample, since_ms: int) -> list[dict[str, Any]]:
     """Return the dead-letter topics, with the number of open letters that were written after a time.
 
-    Without authorization there are no numbers.
+    Return no topics if the letters cannot be counted, for example without authorization.
     """
     owners = routed.find(client, sample.topics)
     names = [name for name in sample.topics if name in owners or is_dead_letter_topic(name)][:LETTER_TOPICS_MAX]

@@ -115,7 +115,7 @@ class Jobs:
         self._closed = False
 
     def start(self, kind: str, title: str, deed: AuditEntry, work: Work) -> Job:
-        """Start a job. Raises BusyError if as many jobs are running as may."""
+        """Start a job. Raises BusyError if too many jobs are running."""
         with self._lock:
             if self._closed:
                 raise BusyError("the console is shutting down")

@@ -1,8 +1,9 @@
 """Read brokers' latencies from their Prometheus metrics: quantiles of the requests between two scrapes.
 
-    /metrics of each broker ─▶ bucket counts, summed ─▶ minus those of the last scrape ─▶ p50 and p99, for the rings
+    /metrics of each broker ─▶ bucket counts ─▶ minus those of its last scrape ─▶ summed ─▶ p50 and p99, for the rings
 
-A broker that cannot be read is skipped for a while.
+If brokers report only quantiles, as Apache Kafka does, the greatest is used. A broker that cannot be read is skipped
+for a while.
 
 Thread rule: a Latencies object belongs to one thread. Any thread may read `failures`.
 """
@@ -78,11 +79,10 @@ class Latencies:
         """Error of each address that could not be read."""
 
     def values(self) -> Iterator[Value]:
-        """Yield the quantiles since the last call. The first call yields none, and requests that were not used have
-        none.
+        """Yield the quantiles since the last call. The first call yields none from histograms.
 
-        A restarted broker counts from 0, and is left out until its next scrape. Of brokers without histograms, the
-        greatest quantile is yielded.
+        A kind of request that was not used has none. A restarted broker counts from 0, and is left out until its next
+        scrape. If no histogram gives a quantile, yield the greatest that a broker reports.
         """
         added: dict[str, Histogram] = defaultdict(lambda: defaultdict(float))
         greatest: dict[tuple[str, str], float] = {}

@@ -1,6 +1,6 @@
 """Count the dead letters of topics: exactly by reading topics and ledgers, or as an upper bound if that takes too long.
 
-Letters that were resolved, redriven or processed are not counted.
+An exact count leaves out letters that were resolved, redriven or processed.
 
 Thread rule: functions belong to the thread that has the client.
 """

@@ -1,4 +1,4 @@
-"""Mask confidential parts of records before they are shown or searched.
+"""Mask confidential parts of records before they are shown or exported.
 
     [[mask]]
     topics = "payments.*"              # full names or regular expressions, separated by commas
@@ -64,7 +64,7 @@ class Masks:
         return any(expression.fullmatch(topic) for mask in self._masks for expression in mask.topics)
 
     def masked(self, topic: str, record: Record) -> Record:
-        """Return the masked record. If nothing is masked, return the record itself."""
+        """Return the record with the topic's masks applied. Without a mask for the topic, return the record itself."""
         for mask in self._masks:
             if any(expression.fullmatch(topic) for expression in mask.topics):
                 record = applied(mask, record)

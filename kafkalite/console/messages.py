@@ -1,6 +1,6 @@
 """Show messages: the records of a topic from a position on, and a single record.
 
-Records are masked before they are searched or shown.
+Records are masked before they are shown.
 
 Thread rule: functions belong to the thread that has the client.
 """

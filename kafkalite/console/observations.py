@@ -114,7 +114,7 @@ class Sample(NamedTuple):
 
 
 class _Base(NamedTuple):
-    """An older sample, from one or two minutes ago, with which the current sample is compared."""
+    """An older sample, usually from one or two minutes ago, with which the current sample is compared."""
 
     time_ms: int
     ends: dict[str, int]
@@ -195,7 +195,7 @@ class Observer:
                 seen.see(look.time_ms, end)
 
     def _base(self, now_ms: int) -> _Base | None:
-        """Return the newest older sample that is at least a minute old."""
+        """Return the newest sample that is at least a minute old, or else the oldest sample."""
         old = [base for base in self._bases if now_ms - base.time_ms >= BASE_MS]
         return old[-1] if old else (self._bases[0] if self._bases else None)
 
@@ -266,7 +266,7 @@ class Observer:
         )
 
     def _values(self, look: Look, topics: Mapping[str, TopicNow], groups: Mapping[str, GroupNow]) -> Iterator[Value]:
-        """Yield the values for the time series: rates since the last sample.
+        """Yield the values for the time series. Rates are those since the last sample.
 
         Pairs (group, topic) that are not in this sample are forgotten.
         """
@@ -333,9 +333,9 @@ def reads(groups: Mapping[str, GroupNow]) -> float | None:
 
 
 def trouble_of(state: str, lag: int, before: int | None, rate: float | None, *, enough: bool) -> str:
-    """Return one of TROUBLES, or "". `before` is the lag a minute ago.
+    """Return one of TROUBLES. `before` is the lag in the older sample.
 
-    If not `enough`, the history is too short to report a group as stopped.
+    If not `enough`, the history is too short to report a group as stopped or rising.
     """
     if state in WAITING:
         return "rebalancing"

@@ -1,6 +1,6 @@
-"""Show replication: partitions with replicas out of sync, and the metadata quorum.
+"""Show replication: partitions with problems, and the metadata quorum.
 
-All data comes from Metadata and DescribeQuorum, so the pages work with any cluster.
+The data comes from Metadata and DescribeQuorum. The page about the quorum requires a KRaft cluster.
 
 Thread rule: functions belong to the thread that has the client.
 """
@@ -28,7 +28,7 @@ SHOWN: Final = (BEHIND, OFFLINE, MOVED, "all")
 
 
 def replicas_page(client: Client, request: Request) -> dict[str, Any]:
-    """Return the partitions that have problems, sorted by problem. Each request reads the metadata."""
+    """Return the partitions with the selected problem, or all partitions. Each request reads the metadata."""
     wanted, sought = request.choice("show", SHOWN), request.text("q")
     page = request.number("page", 1, 1, 10**6)
     counts: Counter[str] = Counter()

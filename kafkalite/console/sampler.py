@@ -1,14 +1,14 @@
-"""Sample a cluster every five seconds on a thread, and store the latest sample and the time series.
+"""Sample a cluster on a thread, every five seconds or less often; store the latest sample and the time series.
 
     read      ListOffsets, ListGroups and OffsetFetch; metadata, in large clusters once a minute; sizes of logs, once a
               minute
-    compute   the Observer turns the readings into the latest sample, and adds values to the rings
+    compute   the Observer turns the readings into the latest sample, and into values for the rings
     save      once a minute, the rings are written to a file
 
 While the cluster does not respond, the time series have a gap.
 
-Thread rule: `start` creates the thread, `stop` ends it. Any thread may read `latest`, `held` and `rings`, and call
-`topics` and `renew`.
+Thread rule: `start` starts the thread, `stop` ends it. Any thread may read the public attributes, and call `topics` and
+`renew`.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Sampler:
         self.failure = ""
         """Error of the last sample, "" if it succeeded."""
         self.interval_ms = INTERVAL_MS
-        """Seconds between the last two samples."""
+        """Milliseconds between the last two samples."""
         self.lacks: frozenset[int] = frozenset()
         """APIs that pages need and the cluster does not support; known after the first sample."""
         self.held: Held | None = None
@@ -127,7 +127,7 @@ class Sampler:
     def topics(self, client: Client) -> Mapping[str, TopicDescription]:
         """Return all topics, fetched with the client.
 
-        If there are many topics, return a list that is at most a minute old. `renew` invalidates it.
+        If there are many partitions, return the last sample's list, at most two minutes old. `renew` invalidates it.
         """
         seen = self._seen
         fresh = time.time() * 1000 - seen.time_ms < 2 * METADATA_MS and seen.renewals == self._renewals

@@ -105,9 +105,9 @@ def record_at(client: Client, where: TopicPartition, offset: int) -> Record:
 
 
 def field_of(request: ActionRequest, raw: bytes | None) -> tuple[str, str]:
-    """Return the form field (kind and text) that is encoded to the same bytes again; hex for other bytes.
+    """Return the form field (kind and text) for these bytes: Avro, JSON or text if possible, otherwise hex.
 
-    Raises ConflictError for too many bytes.
+    Except for Avro, the form encodes the field to the same bytes again. Raises ConflictError for too many bytes.
     """
     if raw is None:
         return "null", ""

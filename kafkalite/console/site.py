@@ -92,7 +92,7 @@ class Site:
 
 
 def latencies_of(entry: ClusterEntry) -> Latencies | None:
-    """Return the object that scrapes the brokers' metrics. Raises StartupError."""
+    """Return the object that scrapes the brokers' metrics; None without their addresses. Raises StartupError."""
     if not entry.metrics:
         return None
     from kafkalite.console.latencies import Latencies

@@ -38,8 +38,10 @@ class Subjects:
 
     @contextlib.contextmanager
     def _registry(self) -> Iterator[RegistryClient]:
-        """Open a registry client during a `with` block. An error of the registry becomes a BadRequestError with its
-        message."""
+        """Open a registry client during a `with` block.
+
+        An error of the registry becomes a BadRequestError, or a NotFoundError for status 404.
+        """
         try:
             with self._open_registry() as registry:
                 yield registry
@@ -129,7 +131,7 @@ def readers_of(client: Client, topic: str) -> list[str]:
 
 
 def pretty(schema: str) -> str:
-    """Indent JSON. Return Protobuf unchanged."""
+    """Indent JSON. Return other schemas, such as Protobuf, unchanged."""
     try:
         return json.dumps(json.loads(schema), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):

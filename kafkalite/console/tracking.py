@@ -1,4 +1,4 @@
-"""Find an event by its id on a page, with `kafkalite.track`.
+"""Show the page that finds an event by its id, with `kafkalite.track`.
 
 A search occupies a web worker. So only a few run at the same time, with limits on time and bytes. A search cannot find
 masked data.

@@ -1,6 +1,6 @@
 """Show transactional ids with their states, and open transactions that block read_committed consumers.
 
-A transaction hangs if it is open in a partition but unknown to its coordinator (KIP-664). Only an abort ends it.
+A transaction hangs if it is open in a partition but not at a coordinator (KIP-664). Only an abort ends it.
 
 Thread rule: functions belong to the thread that has the client.
 """
@@ -81,7 +81,7 @@ def led(topics: Mapping[str, TopicDescription]) -> set[TopicPartition]:
 
 
 def described(client: Client, ids: Iterable[str]) -> dict[str, TransactionDescription]:
-    """Return transactional id → description from its coordinator. Ids that are unknown there are left out."""
+    """Return transactional id → description from its coordinator. Ids that cannot be described are left out."""
     found = {}
     for name in ids:
         with contextlib.suppress(KafkaError, ClientError):
@@ -105,9 +105,9 @@ def details(row: TransactionListing, known: TransactionDescription | None) -> di
 def held_back(
     client: Client, keys: set[TopicPartition], by_producer: Mapping[int, TransactionListing]
 ) -> tuple[list[dict[str, Any]], bool]:
-    """Return (partitions whose last stable offset is below the end offset, whether the list is complete).
+    """Return (open transactions, whether all partitions with open transactions were examined).
 
-    Each partition has its open transaction.
+    A partition has an open transaction if its last stable offset is below its end offset.
     """
     ends = client.list_offsets(dict.fromkeys(sorted(keys), OFFSET_LATEST))
     stable = client.list_offsets(dict.fromkeys(ends, OFFSET_LATEST), isolation=READ_COMMITTED)
