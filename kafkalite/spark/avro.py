@@ -3,8 +3,8 @@
     decode_avro(df, url, subject="orders-value")   all columns of df, then: decoded struct │ schema id │ error
     encode_avro(df, url, subject, schema)          all columns of df, then the messages
 
-The driver fetches the reader's schema and sends it to the executors as text. So all executors use the same schema until
-the query restarts.
+When decoding, the driver fetches or parses the reader's schema and sends it to the executors as text. So all executors
+use the same schema until the query restarts.
 
 Spark has fewer types than Avro. Nanoseconds are truncated to microseconds, times of day become integers, and bytes of a
 fixed size become binary.
@@ -95,7 +95,8 @@ def encode_avro(
 ) -> DataFrame:
     """Return the DataFrame with a binary column of messages. The column replaces an existing column named `output`.
 
-    `columns` (default: all) are the record's fields, by name. The driver registers the schema once.
+    `columns` (default: all) are the record's fields, by name. The driver registers the schema once; without
+    `auto_register`, it looks up the id of the registered schema.
     """
     import pyarrow as pa
     from pyspark.sql.types import BinaryType, StructField, StructType
@@ -120,8 +121,8 @@ def encode_avro(
 def dead_letters(frame: DataFrame, topic: str) -> DataFrame:
     """Return the bad messages after `decode_avro` as rows for a Kafka sink: topic, key, value, headers.
 
-    The frame needs the source's columns key, value, topic, partition and offset. Headers are kept if the source has
-    them (`includeHeaders`), and key and value do not change. `kafkalite.failures.headers` defines the added headers.
+    The frame needs the source's columns key, value, topic, partition and offset. Key and value do not change. Headers
+    are kept if the frame has them (`includeHeaders`). `kafkalite.failures.headers` defines the added headers.
     """
     from pyspark.sql import functions as sql
 

@@ -26,7 +26,8 @@ def decode_json(frame: DataFrame, schema: str, *, column: str = "value", mode: s
 
     `schema` is a struct as Spark writes it ("id BIGINT, name STRING"). Fields that a value lacks are null. Fields that
     the schema lacks are left out. In modes permissive and dlq, a bad value becomes null, with the reason in
-    `json_error`. In mode failfast, a bad value fails the query, and the error names the record.
+    `json_error`. In mode failfast, a bad value fails the query. The error names the record if the frame has its topic,
+    partition and offset.
 
     Raises ValueError for an unknown mode, and ParseException for a bad schema.
     """
@@ -62,7 +63,7 @@ def check_schema(spark: SparkSession, schema: str) -> None:
 
 
 def place_of(frame: DataFrame, sql: Any) -> Any:
-    """Return a column with the error text, which names the bad record."""
+    """Return a column with the error text. It names the bad record if the frame has topic, partition and offset."""
     reason = sql.col(ERROR)
     if not {"topic", "partition", "offset"} <= set(frame.columns):
         return sql.concat(sql.lit("a value cannot be decoded: "), reason)

@@ -3,8 +3,9 @@
     SourceOptions.parse    options of a batch query
     StreamOptions.parse    options of a streaming query
 
-Both accept names in any case, and return frozen values. Options that Spark's connector accepts, but that have no effect
-here, are logged. Any other invalid or unknown option raises OptionError, whose message is one sentence.
+Both accept names in any case, and return frozen values. Options that have no effect, but that Spark's connector or its
+Java clients accept, are collected for the log. An invalid or unknown option raises OptionError, whose message is one
+sentence.
 
 This module needs neither Spark nor a broker.
 
@@ -244,9 +245,7 @@ class GivenOptions:
         return {name: value for name, value in self._values.items() if name.startswith(prefixes)}
 
     def without_effect(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return the set options among `names`, in order. Raises OptionError for a value that the Java clients would
-        refuse.
-        """
+        """Return the options among `names` that are set, sorted. OptionError for an invalid number or boolean."""
         found = sorted(name for name in names if self.text(name) is not None)
         for name in found:
             if name in JAVA_NUMBERS or name in LOOK_UP_NUMBERS:
@@ -414,15 +413,16 @@ def only_topic(subscribed: Subscription) -> str:
 
 
 def starting_bound(given: GivenOptions, default: int) -> OffsetBound:
-    """Return where reading starts. Of the options by time, by time of partitions, and by offsets, the first that is set
-    counts.
+    """Return where reading starts.
+
+    The first of these options that is set counts: startingTimestamp, startingOffsetsByTimestamp, startingOffsets.
     """
     by_time = timestamp_bound(given, "startingTimestamp", "startingOffsetsByTimestamp")
     return offset_bound("startingOffsets", given.text("startingOffsets"), default) if by_time is None else by_time
 
 
 def ending_bound(given: GivenOptions) -> OffsetBound:
-    """Return where ranges of a batch end. The order of precedence is that of `starting_bound`."""
+    """Return where reading ends in a batch query. The first option that is set counts, as in `starting_bound`."""
     by_time = timestamp_bound(given, "endingTimestamp", "endingOffsetsByTimestamp")
     if by_time is not None:
         return by_time
@@ -443,7 +443,7 @@ def timestamp_bound(given: GivenOptions, everywhere: str, by_partition: str) -> 
     )
 
 
-# --- JSON of options --------------------------------------------------------------------------------------------------
+# --- single options ---------------------------------------------------------------------------------------------------
 
 
 def includes_headers(options: Mapping[str, str]) -> bool:

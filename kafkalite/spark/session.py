@@ -1,4 +1,4 @@
-"""Create a Spark session whose Python workers run this interpreter and whose times are UTC.
+"""Create a Spark session whose Python workers run this interpreter and whose times are UTC, unless set otherwise.
 
 By default, PySpark's workers run the first `python3` on PATH, which may lack pyarrow or kafkalite.
 
@@ -51,14 +51,13 @@ def session(
     remote: str | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> Any:
-    """Return the SparkSession, which is created if there is none. `settings` are Spark's, and override the defaults
-    here.
+    """Return the SparkSession, and create it if there is none. `settings` are Spark settings that override DEFAULTS.
 
     With `remote`, such as "sc://host:15002", return a session of a Spark Connect server. Its Python workers run on the
     server, so kafkalite must be installed there, too.
 
-    Raises RuntimeError if Java is missing or cannot start, ImportError if PySpark is missing. Both messages say what to
-    do.
+    Raises RuntimeError if Java is missing or cannot start, or if the server does not respond. Raises ImportError if
+    PySpark or a package for Spark Connect is missing.
     """
     try:
         from pyspark.sql import SparkSession
@@ -98,8 +97,9 @@ def register(spark: Any) -> None:
 
 
 def connected(remote: str, settings: Mapping[str, str]) -> Any:
-    """Return a session of a Spark Connect server. Raises ImportError without the packages of its client,
-    RuntimeError.
+    """Return a session of a Spark Connect server.
+
+    Raises RuntimeError if the server does not respond, and ImportError if a package of Spark's client is missing.
     """
     from pyspark.sql import SparkSession
 
@@ -120,7 +120,9 @@ def connected(remote: str, settings: Mapping[str, str]) -> Any:
 
 
 def require_listening(remote: str) -> None:
-    """Raise RuntimeError if no server listens at the address. Spark's client itself would retry for ten minutes."""
+    """Raise RuntimeError if the address is invalid or no server listens there. Spark's client would retry for ten
+    minutes.
+    """
     parts = urllib.parse.urlsplit(remote)
     try:
         host, port = parts.hostname, parts.port or CONNECT_PORT
@@ -164,8 +166,9 @@ def java_trouble(memory: str) -> str | None:
 
 
 def silence_losses(spark: Any) -> None:
-    """Stop Spark's libraries from printing traces about a lost Java process. For programs that report the loss
-    (`java_loss`).
+    """Stop Spark's libraries from printing traces about a lost Java process.
+
+    Programs that report the loss themselves (`java_loss`) call this.
     """
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(is_not_py4js)  # py4j logs there that the process ended during a call

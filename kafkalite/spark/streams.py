@@ -50,7 +50,7 @@ def window_counts(
     """Count the rows in each window of `width`. Return the columns `by`, start, end and count.
 
     A window starts every `slide` (default: `width`). A row counts if it is at most `late` older than the newest row. In
-    output mode append, a window is emitted once, when that time has passed; in mode update, whenever it changes.
+    output mode append, a window is emitted once, when no further rows can count; in mode update, whenever it changes.
     """
     from pyspark.sql import functions as sql
 
@@ -164,7 +164,7 @@ def start(writer: DataStreamWriter) -> StreamingQuery:
     """Start a query, wait until its sources are connected, and return it.
 
     Spark waits ten seconds for the Python process of a source and then ends the query, and no setting changes that. A
-    query that ends for this reason has read nothing, so it is started again, three times in all.
+    query that ends for this reason has read nothing, so it is started again, with at most three starts in all.
     """
     for left in reversed(range(STARTS_MAX)):
         query = writer.start()

@@ -1,4 +1,4 @@
-"""Load topics into Parquet files by topic and hour, each record exactly once: in batches, or as a stream.
+"""Load topics into Parquet files (by default, by topic and hour), each record exactly once: in batches, or as a stream.
 
     load(spark, path, ...)      load the records that the topics have now and `path` lacks; also `kafkalite load`
     stream_to(frame, path)      load a streaming DataFrame, batch after batch, until it is stopped
@@ -6,7 +6,7 @@
     compact(path)               replace many small files by few large files
 
 One rename publishes the files and the offsets (kafkalite.load.manifest). If a load is killed, the next load continues
-after the last change.
+after the last published change.
 
 Thread rule: loads, streams and compactions of one directory take turns, also in different processes.
 """

@@ -70,11 +70,11 @@ def bounded_by_rows(spark: SparkSession, record_size: float | None) -> Iterator[
 
 
 def record_size_of(plan: LoadPlan, part: LoadRound) -> float | None:
-    """Return the mean size in bytes of a round's records, where they are largest; None if none could be read.
+    """Estimate the mean size in bytes of a round's records, in the part where they are largest.
 
-    The result is the larger of two estimates. The first is the bytes per offset in the densest stretch of the logs. The
-    second is the mean size of sample records at a few places. It takes compression and gaps between offsets into
-    account.
+    The result is the larger of two estimates. The first is EXPANSION times the bytes per offset in the densest stretch
+    of the logs. The second is the largest mean size among samples at a few places; it takes compression and gaps
+    between offsets into account. Return None if no sample could be read.
     """
     samples = [sample_at(plan, key, offset, part.ends[key]) for key, offset in places_of(part)]
     known = [size for size in samples if size is not None]
@@ -150,6 +150,6 @@ def write_measured(writing: Writing, batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def measured(rows: Sequence[str]) -> tuple[list[str], float | None]:
-    """Split the tasks' results into the rows of `write` and the mean record size of the batch where it was largest."""
+    """Split the tasks' results into the rows of `write` and the largest mean record size of a batch, or None."""
     sizes = [float(row.removeprefix(MEASURED)) for row in rows if row.startswith(MEASURED)]
     return [row for row in rows if not row.startswith(MEASURED)], max(sizes, default=0.0) or None

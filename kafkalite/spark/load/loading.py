@@ -108,7 +108,7 @@ def load(
                    or a number: the first record with at least this timestamp (ms since 1970), or the end
     `options`      further options of the source
     `transform`    function that changes the frame: it may decode Avro or leave out rows and columns, but must not
-                   change topic, partition, offset and timestamp
+                   change topic, partition, offset or timestamp
     `on_data_loss` "fail", or "skip" to continue if records to load no longer exist
     `commit_size`  approximate bytes to publish at a time
     `dead_letters` topic for rows that `decode_avro` (mode dlq) or `decode_json` marked as bad. They are written to the
@@ -120,7 +120,7 @@ def load(
                    `dead_letters`, the value always becomes a dead letter
     `partition_by`, `flatten`   as for kafkalite.load.native.load
 
-    Errors: LoadError if the load cannot continue, OptionError, KafkaError.
+    Raises LoadError if the load cannot continue, OptionError and KafkaError.
     """
     require_settings(codec, file_size)
     require_load(on_data_loss, commit_size)
@@ -191,7 +191,7 @@ def frame_of(spark: SparkSession, given: Mapping[str, str], part: LoadRound, fil
 
 
 def task_count(spark: SparkSession, part: LoadRound, file_size: int) -> int:
-    """Return the number of tasks that are worthwhile for a round, because each task writes its own files."""
+    """Return the number of tasks for a round: one per `file_size` bytes, but at least Spark's parallelism."""
     return max(parallelism(spark), math.ceil(part.size / file_size))
 
 
@@ -289,7 +289,10 @@ def written(frame: DataFrame, writing: Writing, record_size: float | None) -> tu
 
 @contextlib.contextmanager
 def sentences() -> Iterator[None]:
-    """Convert the error of a task that cannot continue to a LoadError with its reason, in a `with` block."""
+    """Raise a LoadError with the task's message if a task fails in the `with` block.
+
+    Errors of kafkalite itself, and Spark's errors that contain no such message, are raised unchanged.
+    """
     try:
         yield
     except (LoadError, OptionError, KafkaError):
@@ -366,9 +369,9 @@ def publisher(
     that was restored while the source has failOnDataLoss=false.
 
     `on_overlap`   what to do with such records: "error", "skip" them, or "load" them in addition
-    `options`      kafka.bootstrap.servers and other client options of the source. Their cluster has the topic of
-                   `dead_letters` (as for `load`). It also has the leader epochs by which a later `load` into the
-                   directory detects a restored log
+    `options`      kafka.bootstrap.servers and other client options of the source. The topic of `dead_letters` (as for
+                   `load`) is in this cluster. From there, each batch also stores leader epochs, by which a later
+                   `load` into the directory detects a restored log
     `name`         identifies the query with Spark Connect, which does not report the query's id to the function
     """
     require_settings(codec, file_size)

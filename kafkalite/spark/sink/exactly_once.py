@@ -3,8 +3,9 @@
     task      1. initializes its transactional id; this aborts the open transaction of an earlier attempt
               2. reads the marker of its last batch
               3. writes the rows and leaves the transaction open
-    driver    all tasks are done: for each task, writes its marker and commits; then Spark stores the checkpoint
-              a task has failed: aborts all transactions of the batch
+    driver    all tasks are done: for each open transaction, writes the task's marker and commits; then Spark stores
+              the checkpoint
+              a task has failed: aborts the open transactions of the other tasks
 
 A task's rows and its marker (kafkalite.spark.sink.markers) are in one transaction. If Spark repeats a task after its
 commit, the task finds the marker. It then writes nothing, but checks that its rows are the same.

@@ -90,9 +90,7 @@ def hashes(column: BytesColumn, count: int) -> NDArray[np.uint64]:
 
 @dataclass(slots=True)
 class KnownMarkers:
-    """The markers of one topic that a thread has read, by task, with the topic's id and the offset up to which it has
-    read.
-    """
+    """What a thread has read of one marker topic: the last marker of each task before `offset`."""
 
     topic_id: bytes
     offset: int
@@ -124,10 +122,10 @@ class Markers:
                 self._client.admin.create_topic(self.topic, 1, configs=SETTINGS)
 
     def load(self, timeout_s: float) -> dict[int, Marker]:
-        """Return the last marker of each task. All transactions that have written markers so far are included.
+        """Return the last committed marker of each task.
 
-        Tasks call this method. A marker in an open transaction shows that the driver died before its commit: the method
-        aborts the transaction. It waits for the end of each transaction.
+        Tasks call this method. A marker in an open transaction shows that the driver died before its commit, so this
+        method aborts the transaction. It waits until all transactions that have written markers so far have ended.
 
         Raises RangeUnavailable if that takes longer than `timeout_s`.
         """
@@ -154,7 +152,7 @@ class Markers:
     def _end_open(self, end: int) -> None:
         """Abort the transactions that are still open and have markers before `end`.
 
-        They are aborted by the producers in the markers. A newer producer is not affected.
+        Each is aborted in the name of the producer in its marker, so a newer producer is not affected.
         """
         stable = self._client.end_offset(self.topic, 0, isolation=READ_COMMITTED)
         if stable >= end:

@@ -3,7 +3,7 @@
     worker process    write: Arrow batches ─▶ kafkalite.spark.sink.writing, or exactly_once
     driver's process  commit, abort: for batches of exactly-once streams
 
-An error reaches Spark as one sentence.
+A write that fails raises SinkError, whose message is one sentence.
 
 Thread rule: a writer is pickled to the workers, so it contains only options.
 """
@@ -104,5 +104,5 @@ def present_task() -> WriteTask:
 
 
 def outcomes_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskOutcome]:
-    """Return the outcomes of the tasks that returned a message. A failed task has None instead."""
+    """Return the outcomes in the tasks' messages. A failed task has None instead of a message."""
     return [message.outcome for message in messages if isinstance(message, Written) and message.outcome is not None]

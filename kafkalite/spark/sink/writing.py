@@ -2,10 +2,10 @@
 
     Arrow batches ─▶ ColumnWriter ─▶ acknowledged, or SinkError
 
-If Spark repeats a task or a batch, its rows are written again. Within one attempt the producer is idempotent, so a lost
-response causes no duplicates.
+If Spark repeats a task or a batch, its rows are written again. By default, the producer is idempotent, so within one
+attempt a lost response causes no duplicates.
 
-One record batch and at most five requests per broker are in memory.
+By default, one record batch and at most five requests per broker are in memory.
 
 Thread rule: each thread has its own writers, which are kept between tasks.
 """

@@ -1,6 +1,6 @@
 """Check the offset ranges of a query and divide them into pieces for tasks.
 
-    Positions (kafkalite.load.selection) ─▶ checked_ranges ─▶ split_range ─▶ split_to_count
+    starts and ends (kafkalite.load.selection) ─▶ checked_ranges ─▶ plan.split_range ─▶ split_to_offsets, split_to_count
 
 Thread rule: pure functions.
 """

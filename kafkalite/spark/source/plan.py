@@ -1,9 +1,9 @@
 """Plan the tasks of a batch query: each task reads a piece of a partition. Does not import PySpark.
 
-    driver     subscription ─▶ partitions ─▶ starts and ends ─▶ pieces of 32 to 128 MiB, with their topic's id
+    driver     subscription ─▶ partitions ─▶ starts and ends ─▶ pieces of at most about 128 MiB, with their topic's id
 
-The first and last offset of a piece are fixed when the query is planned. So each attempt to read the piece returns the
-same records, or fails.
+The first and last offset of a piece are fixed when the query is planned. With failOnDataLoss=true, each
+attempt to read the piece returns the same records, or fails.
 
 Thread rule: each thread has its own Clients, which are kept between tasks.
 """

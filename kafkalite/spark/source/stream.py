@@ -1,8 +1,8 @@
 """Implement the streaming reader of `format("kafkalite")`, for PySpark 4.2 or newer.
 
-The offsets of a batch are committed for the consumer group when Spark requests the end of the next batch. Spark sends
-this request even after the last batch. The method `commit` is not used, because Spark never calls it for the last batch
-of a run.
+The offsets of a batch are committed for the group kafka.group.id when Spark requests the end of the next batch. Spark
+sends this request even after the last batch. The method `commit` is not used, because Spark never calls it for the last
+batch of a run.
 
 Thread rule: Spark creates the objects where it needs them, and each belongs to one thread. The planner remains in the
 query's process: it is not pickled.

@@ -1,8 +1,8 @@
 """Plan the micro-batches of a streaming query, as Spark's driver requests them. Does not import PySpark.
 
     next end        the current ends of the partitions, limited by rows and bytes, with fair shares
-    tasks           the ranges from start to end, in pieces of 32 to 128 MiB
-    after a crash   Spark requests the same start and end again, and gets the same records
+    tasks           the ranges from start to end, in pieces of at most about 128 MiB
+    after a crash   Spark requests the same start and end again, and gets the same records if they still exist
 
 A position contains the offsets up to which a query has read: {"topic": {"0": 17}}, as in Spark's own connector. It may
 also have entries that Spark's connector lacks:
@@ -254,7 +254,7 @@ class StreamPlanner:
     def _check_again(self, first: StreamPosition, last: StreamPosition, keys: list[TopicPartition]) -> None:
         """Check that a batch that was planned before a restart can still be read.
 
-        If not, raise DataLoss if failOnDataLoss is set. Otherwise the next batch reads logs again that went back.
+        If a log went back, raise DataLoss if failOnDataLoss is set. Otherwise, the next batch reads this log again.
         """
         for position in (first, last):
             known = {

@@ -211,7 +211,7 @@ def decode_values(
     """Decode the batches of one partition, and yield record batches with `columns`.
 
     `batches` have the columns `decoding.sources(columns)`. Raises BadValue for the first value that cannot be decoded,
-    if the query is to fail. Raises RegistryRefused and RegistryUnreachable.
+    if `decoding.fails` is set. Raises RegistryRefused and RegistryUnreachable.
     """
     import pyarrow as pa
 
