@@ -1,7 +1,7 @@
 """Give pyarrow's datasets access to loaded files that pyarrow cannot read itself.
 
     files in a storage other than a local disk        are read through the storage
-    files whose columns differ from the topic's       are rewritten in memory
+    files whose columns pyarrow cannot convert        are rewritten in memory, with the topic's columns
 
 Thread rule: pyarrow reads on its own threads; each open file belongs to one of them.
 """

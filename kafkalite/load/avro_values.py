@@ -27,7 +27,9 @@ EXCEPTION: Final = "kafkalite.avro.DecodeError"
 
 
 class AvroValues:
-    """A decoder of Avro values into columns of the subject's latest schema. RegistryRefused, RegistryUnreachable.
+    """A decoder of Avro values into columns of the subject's latest schema.
+
+    Raises RegistryRefused and RegistryUnreachable.
 
     `mode` decides what happens with a record whose value cannot be decoded:
 

@@ -8,7 +8,7 @@
 A table is the loaded data of one topic. Columns are matched by name or alias, in any order. The same rules apply to
 fields inside structs, lists and maps.
 
-Only `of_arrow`, `arrow_type` and `fitted` need pyarrow.
+Only `of_arrow`, `arrow_fields`, `arrow_type` and `fitted` need pyarrow.
 
 Thread rule: pure functions; any thread.
 """

@@ -54,7 +54,8 @@ def compact(
     """Merge the small files of a directory of loaded data.
 
     `file_size` is the maximum size of a new file in bytes; files of less than half of it are merged. Replaced files are
-    deleted after `grace_s` seconds. Until then, a reader that lists the directory sees their records twice.
+    kept for at least `grace_s` seconds. Until they are deleted, a reader that lists the directory sees their records
+    twice.
 
     LoadError if nothing was loaded, or if another writer keeps the lock too long.
     """

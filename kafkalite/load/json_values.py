@@ -5,8 +5,8 @@
 The columns are those of the Spark engine, declared in Spark's syntax: 'id BIGINT, name STRING, tags ARRAY<STRING>'.
 Fields that a value lacks are null. Fields without a column are dropped.
 
-pyarrow parses the values of a batch together. Python parses the values that pyarrow rejects or does not support, one by
-one.
+pyarrow parses many values at a time. If it rejects one of them, or does not support the type of a column, Python parses
+these values one by one.
 
 Thread rule: one thread at a time.
 """
@@ -74,7 +74,7 @@ class ColumnsError(ValueError):
 
 
 class JsonValues:
-    """A decoder of JSON values into the given columns. ColumnsError, OnlySpark.
+    """A decoder of JSON values into the given columns. Raises ColumnsError and OnlySpark.
 
     `mode` decides what happens with a record whose value cannot be decoded: with "failfast" the load fails, with
     "permissive" the record is loaded with the reason, and with "dlq" it becomes a dead letter.
@@ -255,7 +255,7 @@ def scalar_of(value: Any, kind: str) -> Any:
 
 
 def parse_columns(text: str) -> Columns:
-    """Parse a declaration of columns such as 'id BIGINT, name STRING'. ColumnsError, OnlySpark."""
+    """Parse a declaration of columns such as 'id BIGINT, name STRING'. Raises ColumnsError and OnlySpark."""
     tokens = list(tokens_of(text))
     fields = fields_of(tokens, text)
     if tokens:
@@ -264,7 +264,7 @@ def parse_columns(text: str) -> Columns:
 
 
 def tokens_of(text: str) -> Iterator[str]:
-    """Split a declaration of columns into names, types and punctuation. ColumnsError."""
+    """Split a declaration of columns into names, types and punctuation. Raises ColumnsError."""
     at = 0
     while text[at:].strip():
         found = TOKEN.match(text, at)
@@ -275,7 +275,7 @@ def tokens_of(text: str) -> Iterator[str]:
 
 
 def fields_of(tokens: list[str], text: str) -> Columns:
-    """Parse a list of fields and remove it from `tokens`. ColumnsError, OnlySpark.
+    """Parse a list of fields and remove it from `tokens`. Raises ColumnsError and OnlySpark.
 
     `text` is the whole declaration, for error messages.
     """
@@ -305,7 +305,7 @@ def skip_remarks(tokens: list[str], text: str) -> None:
 
 
 def type_of(tokens: list[str], text: str) -> ColumnType:
-    """Parse a type and remove it from `tokens`. ColumnsError, OnlySpark."""
+    """Parse a type and remove it from `tokens`. Raises ColumnsError and OnlySpark."""
     name = take(tokens, text, "a type").lower()
     if name in TYPES:
         return TYPES[name]

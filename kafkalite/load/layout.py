@@ -91,7 +91,7 @@ def require_layout(partition_by: str | None, flatten: str | None) -> None:
 
 
 def keys_of(layout: Layout, topic: str, batch: Any) -> tuple[Any, list[str | None] | None]:
-    """Return a number for each row of a batch. Rows with equal numbers belong into the same folder.
+    """Return a number for each row of a batch. Rows with equal numbers belong in the same folder.
 
     If the layout is by hour or day, numbers are hours since 1970. If it is by column, they are indexes into the second
     result, the list of the column's values. LoadError if the column's type cannot be in paths.
@@ -174,7 +174,7 @@ def date_and_hour(hour: int) -> tuple[str | None, int | None]:
 
 
 def place_of(layout: Layout, place: Place) -> tuple[str | None, int | None, str | None]:
-    """Return the date, hour and folder of a key, as in a DataFile. LoadError if the folder's name is too long."""
+    """Return the date, hour and folder of a place, as in a DataFile. LoadError if the folder's name is too long."""
     if layout.column is None:
         assert isinstance(place, int), "a place in time"
         date, hour = date_and_hour(place)
@@ -212,8 +212,8 @@ def file_columns(columns: Columns, layout: Layout | None) -> Columns:
 def flattened(batch: Any, columns: Columns, separator: str) -> tuple[Any, Columns]:
     """Replace the column of decoded values by a column for each of its fields. Return the batch and its columns.
 
-    A field of a nested struct is named like user.name or user_name. If another column has this name, it is decoded.NAME
-    or decoded_NAME. Lists and maps are not flattened. LoadError if two fields get the same name.
+    A field of a nested struct is named like user.name or user_name. If this name is reserved (TAKEN), the column is
+    named decoded.NAME or decoded_NAME. Lists and maps are not flattened. LoadError if two fields get the same name.
     """
     import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""Read a range of offsets of which some records no longer exist.
+"""Read a range of offsets in which some records no longer exist.
 
 Records may be missing because of retention, because the log was truncated, or because the topic was recreated.
 

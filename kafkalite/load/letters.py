@@ -6,10 +6,11 @@
     4. send      sends all letters (dead letters) of this folder in one transaction
     5. remove    removes the files of the folder
 
-Read-committed consumers see each letter once. If a load ends before step 5, the next load finds the files. It searches
-the dead-letter topic from the stored end offsets. If the letters are not there, it sends them.
+Read-committed consumers see each letter once. If a load ends between steps 3 and 5, the next load finds the files. It
+searches the dead-letter topic from the stored end offsets. If the letters are not there, it sends them.
 
-Thread rule: one thread at a time, the thread of the Client, with the lock of the directory.
+Thread rule: a BadRows belongs to its task. The other functions run on the thread of the Client; all but `prepare` need
+the lock of the directory.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from kafkalite.load.storage import Storage
 
 LETTERS: Final = "_letters"
-"""The folder of letters that are published and may not be sent yet, with a folder per change."""
+"""The folder of letters that are published, but may not have been sent yet. It has a folder for each change."""
 ABOUT: Final = "about.json"
 """File in each of these: the topic, its end offsets, and the names of the letter files."""
 GROUP_NAME: Final = "kafkalite-load"

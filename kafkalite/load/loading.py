@@ -1,11 +1,12 @@
 """Run a load: read records, write files and commit, in rounds, until all records are loaded.
 
-    corrections   new positions where records no longer exist, committed before the round
+    corrections   starts of new partitions, and new positions where records no longer exist; committed before the round
     round         the engine writes the records of the round to files in the staging folder
     commit        publishes files, positions and dead letters together; then the next round begins
 
-An engine is a function that writes the records of one round into files, and returns a description of each file. It
-publishes nothing. There is a Spark engine and a native engine.
+An engine is a function that writes the records of one round into files. It returns the rows of
+`kafkalite.load.parquet.write`, which describe the files, and publishes nothing. There is a Spark engine and a native
+engine.
 
 Thread rule: one thread at a time, the thread of the plan's Client.
 """
@@ -103,7 +104,7 @@ def run(
 ) -> Summary:
     """Load all records of the plan that the target lacks, with one commit per round. Return a summary.
 
-    LoadError, OptionError, KafkaError.
+    Raises LoadError, OptionError and KafkaError.
     """
     began = time.monotonic()
     summary = Summary(plan.topics, losses=plan.losses)
@@ -174,8 +175,9 @@ def publish_rows(
 ) -> Published:
     """Commit the files that an engine wrote, and send the dead letters. The caller has the target's lock.
 
-    `rows` are the rows that `kafkalite.load.parquet.write` returned. `source` is the cluster of the records. It
-    provides the leader epoch and batch at each position, which later show whether the log was truncated.
+    `rows` are the rows that `kafkalite.load.parquet.write` returned. `source` is a client of the
+    records' cluster. It reads the leader epoch and batch at each position, which later show whether the log was
+    truncated.
     """
     added, staged, bad = [], {}, []
     tables: dict[str, Columns] = {}

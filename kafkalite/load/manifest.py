@@ -60,7 +60,7 @@ class PartitionShare(NamedTuple):
 
 
 class DataFile(NamedTuple):
-    """A file of one topic and hour.
+    """A file of one topic and folder.
 
     `path` is relative to the target. `time_min` and `time_max` are in microseconds since 1970, or None if no record has
     a valid timestamp.
@@ -69,15 +69,16 @@ class DataFile(NamedTuple):
     path: str
     topic: str
     date: str | None
-    """YYYY-MM-DD. It and `hour` (UTC) are None for records without a valid timestamp, or in another layout."""
+    """YYYY-MM-DD; None for records without a valid timestamp, or if the layout is by column."""
     hour: int | None
+    """In UTC; None as for `date`, or if the layout is by day."""
     rows: int
     size: int
     partitions: dict[int, PartitionShare]
     time_min: int | None
     time_max: int | None
     place: str | None = None
-    """The folder in that of the topic, unless it is that of `date` and `hour` (kafkalite.load.layout)."""
+    """The folder inside the topic's folder; None if it follows from `date` and `hour` (kafkalite.load.layout)."""
 
     @property
     def folder(self) -> str:
@@ -101,7 +102,7 @@ class DataFile(NamedTuple):
 
 @dataclass(frozen=True)
 class Change:
-    """The content of one manifest. `positions` has the next offset to load of each partition that advanced."""
+    """The content of one manifest. `positions` has the next offset to load of each partition whose offset changed."""
 
     kind: str
     """load or compaction."""
@@ -114,7 +115,7 @@ class Change:
     stream: tuple[str, int] | None = None
     """A streaming query's id and batch number."""
     keep_until_ms: int = 0
-    """How long removed files are kept for current readers."""
+    """The time until which removed files are kept for current readers, in ms since 1970."""
     letters: str = ""
     """The folder of letters for records that this change skips (kafkalite.load.letters)."""
     schemas: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)

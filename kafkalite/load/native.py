@@ -90,7 +90,8 @@ def load(
 
     A topic keeps the options `partition_by` and `flatten` of its first load.
 
-    LoadError if the load cannot continue, OptionError, KafkaError, ClientError.
+    Raises LoadError if the load cannot continue, ValueError or OptionError for invalid arguments, KafkaError and
+    ClientError.
     """
     require_settings(codec, file_size)
     require_load(on_data_loss, commit_size)
@@ -162,8 +163,8 @@ def written(plan: LoadPlan, part: LoadRound, writing: Writing, values: Values | 
 def records_of(plan: LoadPlan, part: LoadRound) -> Iterator[Any]:
     """Yield the records of a round as Arrow record batches, one partition at a time.
 
-    The columns are those of Spark's `format("kafkalite")`. If records are missing, LoadError, or with
-    on_data_loss="skip" an entry in the plan's `losses`.
+    The columns are those of Spark's `format("kafkalite")`. If records are missing, this raises LoadError. With
+    on_data_loss="skip", it adds a sentence to the plan's `losses` instead.
     """
     reader = ColumnReader(
         plan.client, isolation_level=plan.source.isolation_level, rows_max=ROWS_MAX, size_max=SIZE_MAX

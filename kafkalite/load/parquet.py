@@ -1,10 +1,11 @@
 """Write Arrow record batches into Parquet files, each with the records of one topic and folder.
 
     1. split     the batches of a task into parts of one topic and partition
-    2. fit       each part to the columns of its topic
+    2. check     each part against the columns of its topic; dead letters go to a separate file
     3. split     the parts by folder
-    4. collect   rows in buffers of at most 64 MiB, which become row groups of a file
-    5. return    a row for each file: its entry in a manifest
+    4. convert   rows to the columns of the topic's files
+    5. collect   rows in buffers of at most 64 MiB, which become row groups of a file
+    6. return    rows as JSON: an entry for each file, the dead letters, and the columns
 
 As in Hive, a column in the path of a file (kafkalite.load.layout) is not in the file.
 
@@ -82,7 +83,7 @@ class Writing(NamedTuple):
     loaded: Mapping[tuple[str, int], int]
     """(topic, partition) → the end of the loaded offsets, for partitions to check."""
     skips: bool
-    """Whether records below that are skipped; otherwise they are an error."""
+    """Whether records below the end in `loaded` are skipped; otherwise they are an error."""
     aside: Mapping[str, str] = {}
     """Column → exception: rows with a value in it are letters, not data (kafkalite.load.letters)."""
     tables: Mapping[str, Columns] = {}
@@ -92,7 +93,7 @@ class Writing(NamedTuple):
     errors: str = ""
     """The column that gets the reason why a value does not fit into its table. Without it, such a value is an error."""
     drops_values: bool = False
-    """Whether the column `value` is null in files, except for bad rows: their other columns have the decoded value."""
+    """Whether the column `value` is null in files, except in bad rows. Other columns have the decoded values."""
     layouts: Mapping[str, Layout] = {}
     """Topic → its layout; by hour for others."""
 
@@ -170,7 +171,7 @@ def placed_parts(part: FilePart, layout: Layout) -> Iterator[FilePart]:
 def runs_of(batch: Any, *keys: Any) -> Iterator[tuple[int, Any]]:
     """Group the rows of a batch by `keys`.
 
-    Yield each group's value of the first of `keys`, and its rows in order of their offsets.
+    For each group, yield its value of the first key, and its rows in their original order.
     """
     changes = np.logical_or.reduce([np.diff(each) != 0 for each in keys])
     if changes.any():
@@ -254,7 +255,7 @@ class TableFit:
         self.tables: dict[str, Columns] = {}
 
     def checked(self, part: FilePart) -> FilePart:
-        """Check that the values of a part fit into the topic's columns.
+        """Flatten the decoded values of a part if its layout says so. Check that they fit into the topic's columns.
 
         A value that does not fit becomes null, and the reason is in the column of errors. LoadError if there is no such
         column.
@@ -355,7 +356,7 @@ class OpenFile:
 
     @property
     def size(self) -> int:
-        """The maximum size of the file in bytes; buffered rows count uncompressed."""
+        """An upper bound of the file's size in bytes: buffered rows count uncompressed."""
         return self._sink.tell() + self.waiting_size
 
     def add(self, part: FilePart, batch: Any, size: int) -> None:

@@ -1,7 +1,7 @@
 """Plan the rounds of a load: from the offsets that are already loaded to the current ends of the partitions.
 
     ends     the end offsets of the partitions when the plan is created
-    starts   the positions in the manifests, corrected where records no longer exist
+    starts   the positions in the manifests, after the corrections for new partitions and missing records
     round    up to `commit_size` bytes between starts and ends: a LoadRound for an engine
 
 Records may no longer exist, because of retention or because the topic was recreated. With on_data_loss="fail", the load
@@ -103,10 +103,10 @@ class LoadPlan:
         return self._round_within(starts, ends)
 
     def corrections(self, state: LoadState) -> Change | None:
-        """Return changes of positions to commit before the first round; None if there are none. LoadError, OptionError.
+        """Return changes of positions to commit before the next round; None if there are none.
 
         The changes are the starts of new partitions, and new positions where records no longer exist. They have a
-        separate commit, because a partition may have no records to read.
+        separate commit, because a partition may have no records to read. Raises LoadError and OptionError.
         """
         look_up = Offsets(self.client, self._isolation)
         known = [key for key in self._keys if key in state.positions]

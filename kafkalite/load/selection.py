@@ -72,7 +72,7 @@ class OffsetBound:
 def discover(client: Client, subscription: Subscription) -> dict[str, TopicDescription]:
     """Return the topics to read, by name.
 
-    UnknownTopicOrPartition, or OptionError for a partition that does not exist.
+    Raises UnknownTopicOrPartition for an unknown topic, and OptionError for a partition that does not exist.
     """
     if subscription.pattern is not None:
         found = client.topics()
@@ -248,7 +248,7 @@ def json_object(name: str, text: str, example: str) -> dict[str, Any]:
 
 
 def once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Convert the pairs of a JSON object to a dict. ValueError for a duplicate key, of which a value would be lost."""
+    """Convert the pairs of a JSON object to a dict. ValueError for a duplicate key, because a value would be lost."""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("duplicate key")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class LoadError(RuntimeError):
-    """A load that cannot continue. The message is one sentence with the reason and the remedy."""
+    """A load that cannot continue. The message is one sentence with the reason."""
 
 
 class Storage(Protocol):
@@ -31,7 +31,7 @@ class Storage(Protocol):
     location: str
     """The target as it is shown to users."""
     keeps_turns: bool
-    """Whether a holder keeps its turn as long as it lives."""
+    """Whether a writer keeps the lock as long as it lives."""
 
     def exists(self, name: str) -> bool:
         """Return whether a file or folder with this name exists."""

@@ -109,7 +109,7 @@ class WebHdfs:
     def _asked(self, call: Callable[[], Any], name: str) -> Any:
         """Call a function, and call it again after temporary errors. Return its result.
 
-        FileNotFoundError, FileExistsError, LoadError.
+        Raises FileNotFoundError, FileExistsError and LoadError.
         """
         deadline = time.monotonic() + WAIT_S
         while True:
