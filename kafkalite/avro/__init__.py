@@ -10,7 +10,10 @@ reader chooses one schema, and messages with other schemas are converted to it.
     encoder.py          Arrow columns to messages (requires pyarrow)
     documents.py        messages to JSON documents
     from_documents.py   JSON documents to messages
+    single.py           one message to a JSON document, without pyarrow
     layout.py           a schema as Arrow columns
+    leaves.py           dates, times and floats as JSON
+    logical.py          differences between logical types
     resolution.py       schema resolution, as a program for the native decoder
     values.py           default values of fields, encoded
 

@@ -187,7 +187,7 @@ def headers_of(column: BytesColumn) -> tuple[NDArray[np.int64], NDArray[np.bool_
 
 
 def bytes_column(messages: Any) -> BytesColumn:
-    """Convert an Arrow binary or string array to a BytesColumn. Bytes are copied only if an array has several chunks.
+    """Convert an Arrow binary or string array to a BytesColumn. Of a ChunkedArray, the bytes are copied.
 
     TypeError for other Arrow types, OverflowError for chunks of more than 2 GiB in total.
     """

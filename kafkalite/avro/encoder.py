@@ -2,8 +2,8 @@
 
     Arrow column ─▶ cast to the schema's own types ─▶ nodes over its buffers ─▶ native loop ─▶ binary column
 
-When the encoder is created, the registry registers the schema under the subject, or looks it up there. Each message
-begins with the id of the schema.
+When the encoder is created, the registry registers the schema under the subject, or looks it up there, unless its id is
+given. Each message begins with this id.
 
 Needs pyarrow. Thread rule: one thread at a time.
 """

@@ -13,7 +13,7 @@
 
 The columns are numbered for the native decoder.
 
-Only `arrow_type` and the functions that build arrays need pyarrow.
+Only the functions that return Arrow types, fields or arrays need pyarrow.
 
 Thread rule: immutable after creation.
 """

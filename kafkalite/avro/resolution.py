@@ -130,7 +130,8 @@ class _Compiler:
     def _read_into_union(self, writer: Type, reader: Type, node: Node) -> int:
         """Compile the reading of a writer's type into a reader's union.
 
-        The union's branch is the one of the same type, or else the first branch that can read the writer's type.
+        The union's branch is the one of the same type, or else the first branch that can read the writer's type, or
+        else the first branch of the same kind.
         """
         branches = list(reader.branches)
         fitting = [b for b in branches if same_type(b, writer)] + [b for b in branches if can_read(b, writer)]

@@ -1,7 +1,7 @@
 """Decode an Avro body into a JSON document, one value at a time.
 
-This decoder is used for recursive schemas, which Arrow columns cannot represent, and without pyarrow. The columnar
-decoder is much faster. `kafkalite.avro.documents` describes the form of documents.
+This decoder is used without pyarrow, and for schemas that Arrow columns cannot represent, such as recursive ones. The
+columnar decoder is much faster. `kafkalite.avro.documents` describes the form of documents.
 
 Pure: no I/O, no state.
 """
