@@ -3,7 +3,7 @@
     text ─▶ json_serialize_sql ─▶ tree ─▶ Statement(tables, columns)
 
 Both sets may contain too many names. A column is listed without its table. A name that WITH defines is listed as a
-table; the engine ignores it, because there is no such topic.
+table; the engine ignores names that are not topics.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
 def _located(text: str, error: dict[str, Any]) -> str:
     """Return the parser's error with its line and column.
 
-    If the statement contains the column OFFSET, a hint explains that this is a reserved word.
+    If the statement contains the word OFFSET, a hint explains that it is a keyword of SQL.
     """
     message = str(error["error_message"])
     position = error.get("position", "")

@@ -7,7 +7,7 @@
     offset      BIGINT                headers         STRUCT(key VARCHAR, value BLOB)[]
     key, value  VARCHAR, BLOB or, with a schema registry, the type of the topic's latest schema
 
-The start and end offsets are fixed when the table is created, so that every scan sees the same records. Records are not
+The start and end offsets are fixed when the table is created, so that every scan reads the same range. Records are not
 cached.
 
 Thread rule: a scan runs on one of DuckDB's threads, with its own client.
