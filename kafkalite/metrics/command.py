@@ -2,7 +2,7 @@
 
     CommandPage("127.0.0.1:9645", [families], ready=not_ready)   binds when created, serves inside `with`
 
-A loopback address requires no authentication. Any other address requires a users file (`kafkalite web`). The page
+Without a users file (`kafkalite web`), only a loopback address is allowed, and requests are not authenticated. The page
 includes metrics of the process (`process_…`).
 
 Thread rule: the HTTP server's threads call sources and checks, so these must guard the data that they read.

@@ -1,6 +1,6 @@
-"""Provide metrics of this process: CPU time, memory, descriptors and I/O.
+"""Provide metrics of this process: CPU time, memory and descriptors; for a broker, also its identity and disk I/O.
 
-The values come from the kernel. The names are those of Prometheus's client libraries.
+The metrics `process_…` have the names of Prometheus's client libraries. Their values come from the kernel.
 """
 
 from __future__ import annotations
