@@ -2,8 +2,8 @@
 
     from kafkalite.classic import Consumer, ConsumerConfig, Producer, ProducerConfig, ProducerData
 
-Names are those of Kafka 0.7, in snake case. Each class's docstring names the class of Kafka 0.7 that it corresponds to.
-A name is imported when it is first used, so a program that only uses message sets loads no ZooKeeper client.
+Names are those of Kafka 0.7, with methods in snake case. Most docstrings of classes name the corresponding class of
+Kafka 0.7. A name is imported when it is first used, so a program that only uses message sets loads no ZooKeeper client.
 """
 
 # How 0.7.2 works. "`kafkalite.classic`, fact 3" in a comment refers to the third of these facts.

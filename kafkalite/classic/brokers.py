@@ -1,7 +1,7 @@
 """Find the live brokers, and the partitions of topics, for a producer: in ZooKeeper or in a fixed list.
 
-Results from ZooKeeper are cached until a watch reports a change. While ZooKeeper is unreachable, the producer uses the
-cached results.
+Results from ZooKeeper are cached until a watch reports a change or the client reconnects. While ZooKeeper is
+unreachable, the producer uses the cached results.
 
 Thread rule: any thread. A lock guards the caches, but is not held while a thread waits for ZooKeeper. Watches fire on
 kazoo's thread and only drop results.

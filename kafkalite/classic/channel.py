@@ -106,7 +106,7 @@ class Channel:
             forks.abandon([self._socket.fileno()])
 
     def interrupt(self) -> None:
-        """End another thread's wait on this channel, also for a connection. The channel never connects again."""
+        """End another thread's wait on this channel, also while it connects. The channel never connects again."""
         self._interrupted.set()
         for current in (self._socket, self._connecting):
             if current is not None:

@@ -1,4 +1,4 @@
-"""Define the settings of the 0.7 clients, with the keys, defaults and ranges of Kafka 0.7.
+"""Define the settings of the 0.7 clients, with the keys and defaults of Kafka 0.7, and the key fetch.size.max.
 
     ConsumerConfig.from_properties({"groupid": "g", "zk.connect": "127.0.0.1:2181"})
     ConsumerConfig(groupid="g", zk_connect="127.0.0.1:2181")         attributes are in snake case

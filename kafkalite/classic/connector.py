@@ -1,13 +1,13 @@
 """Run a consumer's membership in a 0.7 group: registration, streams, rebalances and offset commits.
 
-    1  creating streams creates the member's id node, sets watches, and starts the first rebalance
+    1  creating streams creates the member's id node, and starts the first rebalance, which sets watches
     2  after a rebalance, the fetchers run
     3  if a node has changed or the session was lost, there is another rebalance
-    4  if a rebalance fails, it is tried again after a pause, at most rebalance.retries.max times
+    4  if an attempt fails, another follows after a pause; a rebalance has at most rebalance.retries.max attempts
     5  shutdown ends the streams and leaves the group
 
     a rebalance: stop the fetchers ─▶ clear the streams ─▶ commit offsets (even without auto-commit) ─▶ read the group
-                 ─▶ release the owner nodes ─▶ claim the new partitions ─▶ start fetchers
+                 ─▶ release the owner nodes ─▶ claim the new partitions ─▶ find their offsets ─▶ start fetchers
 
 If the connection is lost for longer than the session timeout, the fetchers stop, because other members may own the
 partitions by then.
@@ -122,8 +122,9 @@ class ConsumerConnector:
     def commit_offsets(self) -> None:
         """Store the offset after the last message that was handed out, for each owned partition. Failures are logged.
 
-        Nothing is stored while ZooKeeper is unreachable, because other members may own the partitions afterwards. A
-        rebalance ends this commit and commits the offsets itself: the next owner may store later offsets soon.
+        Nothing is stored while ZooKeeper is unreachable, because other members may own the partitions afterwards. If a
+        rebalance begins, this commit ends. The rebalance commits the offsets itself, and the next owner may then store
+        later ones.
         """
         positions = self._positions
         for (topic, partition), position in list(positions.items()):

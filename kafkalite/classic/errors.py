@@ -11,7 +11,7 @@ from kafkalite.errors import ErrorCode
 
 
 class ClassicError(Exception):
-    """The base class of the 0.7 API's errors. Wrong arguments and operating system errors have Python's classes."""
+    """The base class of the 0.7 API's errors."""
 
     code: ClassVar[int] = ErrorCode.UNKNOWN_SERVER_ERROR
     """The protocol's error code."""

@@ -4,7 +4,8 @@
     2  put the messages of each partition, as a chunk, into the queue of its stream; wait while the queue is full
     3  if no partition had messages, wait for fetcher.backoff.ms
 
-    offset out of range               continue at the offset that autooffset.reset selects, and store this offset
+    offset out of range               continue at the offset that autooffset.reset selects, and store this offset (if it
+                                      selects none: as for other errors)
     message larger than fetch.size    fetch the message alone, with a size that doubles up to fetch.size.max (in 0.7's
                                       design document, but not in its code)
     other error of a partition        pass it to the stream, and do not read the partition until the next rebalance

@@ -5,8 +5,8 @@
             the batch is sent
     close   CallbackHandler.close ─▶ the queue is emptied ─▶ last_batch_before_close ─▶ EventHandler.close
 
-Thread rule: `before_enqueue` and `after_enqueue` run on the caller's thread, and so do the `close` hooks. All other
-hooks run on a broker's send thread.
+Thread rule: `before_enqueue` and `after_enqueue` run on the caller's thread, and so do the `init` and `close` hooks.
+The other hooks run on a broker's send thread.
 
 Source: Kafka 0.7.2 (`kafkalite.classic`, fact 6).
 """
@@ -139,7 +139,7 @@ class DefaultEventHandler:
         """Do nothing."""
 
     def handle(self, items: Sequence[QueueItem], producer: SyncProducer, encoder: Encoder) -> None:
-        """Send a batch. Repeat it num.retries times if it fails, then raise the error."""
+        """Send a batch. Repeat it at most num.retries times if it fails, then raise the error."""
         chosen = self._callback.before_sending_data(list(items))
         groups: dict[tuple[str, int], list[Message]] = {}
         for item in chosen:

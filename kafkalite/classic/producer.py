@@ -1,6 +1,6 @@
 """Send events to the partitions of topics, at once or through a queue (0.7's Producer).
 
-For each ProducerData(topic, key, events), the partitioner picks a broker and a partition:
+For each ProducerData(topic, key, events), the producer picks a broker and a partition:
 
     a synchronous producer      sends a PRODUCE or MULTIPRODUCE request to this broker
     an asynchronous producer    adds the events to the queue of this broker

@@ -2,7 +2,7 @@
 
     1  a fetcher adds chunks to the ChunkQueue, which has at most queuedchunks.max chunks
     2  the KafkaStream takes a chunk, and hands its messages to the application one by one
-    3  ConsumedPosition.consumed is the offset after the last message that was handed out
+    3  ConsumedPosition.consumed is the offset of the next fetch after the messages that were handed out
 
 A chunk is the result of one fetch of one partition. A rebalance clears the queue. A shutdown of the connector ends the
 stream.
@@ -48,7 +48,7 @@ class ConsumedPosition:
 
     @property
     def consumed(self) -> int:
-        """The offset after the last message that was handed out."""
+        """The offset of the next fetch after the last message that was handed out, as in MessageIterator."""
         iterator = self._iterator
         return self._offset if iterator is None else int(iterator.next_offset)
 
