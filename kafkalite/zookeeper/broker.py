@@ -2,11 +2,11 @@
 
     start              connect, and register the broker's id; the registry thread then registers the topics
     topic changed      the registry thread registers the topic, or removes its node
-    connection lost    the registry thread waits until the connection is back
+    connection lost    the registry thread repeats what fails until the connection is back
     session lost       the registry thread registers the id and all topics again
     stop               end the session, so that the broker's nodes vanish
 
-The broker serves clients even while ZooKeeper cannot be reached.
+After the start, the broker serves clients even while ZooKeeper cannot be reached.
 
 Source: `kafkalite.classic`, fact 3.
 

@@ -1,4 +1,4 @@
-"""Read and write the nodes of a Kafka 0.7 consumer group: subscriptions, partition owners and offsets.
+"""Read the nodes of a Kafka 0.7 consumer group (subscriptions, partition owners and offsets), and store offsets.
 
 Also reads the nodes of brokers and topics. Nothing is cached, because a rebalance must see the current nodes. Each
 function waits for ZooKeeper and may raise `ZooKeeperError`. Source: `kafkalite.classic`, facts 3 and 5.

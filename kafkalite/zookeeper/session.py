@@ -1,7 +1,7 @@
 """Open ZooKeeper sessions with kazoo, and read and write nodes as Kafka 0.7 does.
 
-Each function waits for the server, at most OPERATION_TIMEOUT_S seconds. It raises one of kazoo's errors
-(`ZooKeeperError`) after this time, or if the connection or session is lost.
+A function that reads or writes nodes waits for the server, at most OPERATION_TIMEOUT_S seconds for each operation. It
+raises one of kazoo's errors (`ZooKeeperError`) after this time, or if the connection or session is lost.
 
 Thread rule: any thread may use a client, except kazoo's own thread, which runs callbacks.
 """
@@ -126,7 +126,7 @@ def _make_chroot(servers: str, connection_timeout_s: float) -> None:
 
 
 def close(client: KazooClient) -> None:
-    """End the session, which deletes its ephemeral nodes. Never raises. Does nothing in a forked child."""
+    """End the session, which deletes its ephemeral nodes. Errors are only logged. Does nothing in a forked child."""
     if isinstance(client, _Client) and not client.origin.is_here:
         return
     try:
