@@ -1,7 +1,7 @@
 """Read the state of a cluster: brokers with their replicas, partitions with problems, and the controller quorum.
 
-Works with Java brokers and kafkalite. If a broker refuses a request or does not support it, its values are None, and
-`unknown` has the reason.
+Works with Java brokers and kafkalite. If brokers and topics can be read, but another request fails, its values are None
+or empty, and `unknown` has the reason.
 
 Thread rule: one thread at a time, the thread of the Client.
 """
@@ -73,7 +73,7 @@ class Overview:
     under_replicated: list[TopicPartition] = field(default_factory=list)
     under_min_isr: list[TopicPartition] = field(default_factory=list)
     at_min_isr: list[TopicPartition] = field(default_factory=list)
-    """If one more replica fails, acks=all is refused. Partitions with only that many replicas are not listed."""
+    """Partitions that refuse acks=all if one more replica fails. Those without a spare replica are not listed."""
     not_preferred: list[TopicPartition] = field(default_factory=list)
     """Partitions whose leader is not the preferred one."""
     moving: dict[TopicPartition, Reassignment] = field(default_factory=dict)

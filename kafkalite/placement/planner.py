@@ -186,8 +186,8 @@ def _replace(board: _Board, key: TopicPartition, old: int, new: int) -> None:
 def _even_out(board: _Board, chosen: list[TopicPartition]) -> None:
     """Move replicas from brokers with many replicas to brokers with fewer, trying the partitions in the given order.
 
-    At the end, the numbers of replicas of any two brokers differ by at most one, as far as racks permit. This
-    terminates, because each move reduces the sum of the squared replica counts.
+    At the end, the numbers of replicas of any two brokers differ by at most one, as far as racks and the given
+    partitions permit. This terminates, because each move reduces the sum of the squared replica counts.
     """
     by_broker: dict[int, list[TopicPartition]] = {broker: [] for broker in board.goal.brokers}
     for key in chosen:
@@ -221,7 +221,7 @@ def _may_replace(board: _Board, replicas: list[int], old: int, new: int) -> bool
 
 
 def _share_leaders(board: _Board, chosen: list[TopicPartition]) -> None:
-    """Spread preferred leaders until the brokers' numbers of preferred leaders differ by at most one.
+    """Spread preferred leaders until the brokers' counts differ by at most one, as far as the replicas permit.
 
     This copies no data. If no partition has replicas on both a broker with many and a broker with few, several
     partitions change their leaders, through other brokers.
