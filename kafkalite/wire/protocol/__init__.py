@@ -5,8 +5,8 @@
     kafkalite.wire.protocol.header           request and response headers
     this module                              compiles and caches the Program of each (API key, version, direction)
 
-One message class serves all versions of a message. If a version lacks a field, decoding sets the field's default, and
-encoding omits the field.
+One message class serves all versions of a message. If a version lacks a field, decoding sets the field's default.
+Encoding omits the field, or raises EncodeError if a request needs it.
 
 Pure: no I/O, no clock.
 

@@ -7,8 +7,8 @@
 
 A response to ApiVersions always has header v0, because the client does not know the broker's versions yet (KIP-511).
 
-The broker itself decodes request headers in native code (`_native.serve.connection`). It then uses only `request_body`
-of this module.
+The broker itself decodes request headers in native code (`_native.serve.connection`), and then finds the body with
+`request_body`.
 """
 
 from __future__ import annotations

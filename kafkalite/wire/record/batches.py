@@ -3,9 +3,9 @@
     write    columns ─▶ [header | records]  [header | records] …      each at most `size_max` bytes before compression
     read     fetched bytes ─▶ complete batches ─▶ wanted records as columns, and the next offset to read
 
-Reading omits transaction markers, and records below the requested offset, because brokers return complete batches. If
-the caller passes the aborted transactions of the Fetch response, their records are omitted, too. A truncated batch at
-the end is ignored.
+Reading omits transaction markers. It also omits records below the requested offset, because brokers return complete
+batches. If the caller passes the aborted transactions of the Fetch response, their records are omitted, too. A
+truncated batch at the end is ignored.
 
 Thread rule: functions are pure; a BatchReader belongs to one thread at a time.
 """

@@ -193,7 +193,7 @@ class RecordColumns:
         return self.keys.size + self.values.size
 
     def chosen(self, picked: NDArray[np.int64]) -> RecordColumns:
-        """Return the records at these indexes, without copying bytes."""
+        """Return the records at these indexes, without copying bytes. The result has no `timestamp_types`."""
         headers = self.headers
         if headers is not None:
             headers = HeaderColumns(
@@ -244,7 +244,7 @@ class RecordColumns:
 
 
 def slice_of(columns: RecordColumns, first: int, end: int) -> RecordColumns:
-    """Return the records from index `first` to before index `end`, without copying bytes."""
+    """Return the records from index `first` to before index `end`, without copying bytes or `timestamp_types`."""
     headers = columns.headers
     part = None
     if headers is not None:

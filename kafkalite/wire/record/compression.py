@@ -44,7 +44,7 @@ RETAINED_SIZE: Final = 4 * 1024 * 1024
 """Memory that a Decompressor keeps between two batches, in bytes; the rest returns to the system."""
 
 LARGE_COUNT: Final = 2
-"""Batches larger than RETAINED_SIZE after decompression that a process decompresses in turns at once."""
+"""Large batches (above RETAINED_SIZE when decompressed) that a process decompresses at once with `in_turns`."""
 _LARGE_TURNS: Final = threading.BoundedSemaphore(LARGE_COUNT)
 
 COMPRESSED_PIECE: Final = 1024 * 1024
@@ -371,7 +371,7 @@ def mend_old_lz4(data: Buffer) -> Buffer:
 
 
 def xxh32_short(data: bytes) -> int:
-    """Return the hash XXH32 with seed 0. Supports fewer than 16 bytes, which is enough for a frame's header."""
+    """Return the hash XXH32 with seed 0. Supports at most 15 bytes, which is enough for a frame's header."""
     assert len(data) < 16, "longer input goes through four lanes"
     prime1, prime2, prime3, prime4, prime5 = _XXH32
     value = prime5 + len(data) & _MASK
