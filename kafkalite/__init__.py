@@ -5,8 +5,8 @@
     with Broker() as broker:
         print(broker.bootstrap_servers)
 
-All other modules are private, unless their docstring says otherwise. Names are imported when first used, so that
-importing the package is fast.
+Packages such as `kafkalite.client` and `kafkalite.avro` show their own entry points in their docstrings. Names are
+imported when first used, so that importing the package is fast.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@
     StartupError                    the broker cannot start (exit status 2)
         ConfigError                 a setting is invalid
         ControllersAway             no controller accepts the broker at this time (exit status 1)
+        StartGivenUp                the broker was stopped while it started (exit status 0)
 
 A function that fails raises an exception. A response with errors of many partitions uses `ErrorCode` values.
 
@@ -248,7 +249,7 @@ def reason_of(error: OSError | ValueError) -> str:
 class StartupError(Exception):
     """An error that prevents the broker from starting. The exit status is 2.
 
-    The message is one sentence with the problem and the remedy.
+    The message is one sentence with the problem.
     """
 
 

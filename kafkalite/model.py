@@ -15,10 +15,10 @@ TOPIC_NAME_SIZE_MAX: Final = 249
 """Kafka's own bound: directory names are `<topic>-<partition>`, and file systems stop at 255 bytes."""
 
 NAME_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
-"""The characters a topic name may be made of."""
+"""The characters that a topic name may contain."""
 
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-"""Topics the broker writes itself; clients may read them, not produce to them or create them."""
+"""Topics that the broker writes itself. Clients may read them, but not produce to them or create them."""
 
 OFFSET_LATEST: Final = -1
 OFFSET_EARLIEST: Final = -2
@@ -52,7 +52,7 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 ANONYMOUS: Final = "User:ANONYMOUS"
-"""Kafka's principal of a client that has not said who it is."""
+"""Kafka's principal of a client that has not authenticated."""
 
 
 class ScramCredential(NamedTuple):
