@@ -227,7 +227,7 @@ class ConsumerConnector:
     # --- rebalancing --------------------------------------------------------------------------------------------------
 
     def _rebalance(self) -> None:
-        """Attempt a rebalance until one succeeds. Raises RebalanceFailed after rebalance.retries.max attempts."""
+        """Rebalance until an attempt succeeds. Raises RebalanceFailed after rebalance.retries.max attempts."""
         with self._rebalancing:
             failure: Exception | None = None
             for attempt in range(self._config.rebalance_retries_max):

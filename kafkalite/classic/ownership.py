@@ -94,7 +94,7 @@ def find_offsets(client: KazooClient, group: GroupPaths, share: ConsumerShare, c
 
 
 def claim(client: KazooClient, group: GroupPaths, share: ConsumerShare) -> None:
-    """Create the owner node of each of this consumer's partitions. Raises NodeConflict if another consumer has a node.
+    """Create the owner node of each of this consumer's partitions. Raises NodeConflict if another consumer has one.
 
     After this error, the caller releases the nodes that were created.
     """

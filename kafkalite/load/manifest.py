@@ -331,9 +331,9 @@ class Target:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[str]:
-        """Return a context with the target's lock, whose value is a new folder for files to write.
+        """Return a context that holds the target's lock. Its value is a new folder for files to write.
 
-        Before that, an incomplete change of a crashed writer is undone, and `state` is refreshed. LoadError if another
+        At its start, an incomplete change of a crashed writer is undone, and `state` is refreshed. LoadError if another
         writer keeps the lock too long.
         """
         self.storage.make_folder(MANIFESTS)

@@ -22,8 +22,8 @@ ESTIMATE_PIECE: Final = 1 << 20
 def fair_shares(backlog: Positions, limit: int, turn: int = 0) -> dict[TopicPartition, int]:
     """Divide `limit` among the partitions in proportion to their backlogs. Return each partition's share.
 
-    Each partition with a backlog gets at least 1. If `limit` is below the number of partitions, they take turns. Pass
-    the sum of all positions as `turn`: it grows by `limit` from one call to the next, as the turns require.
+    Each partition with a backlog gets at least 1. If `limit` is below the number of these partitions, they take turns,
+    and `turn` selects the first one. Pass the sum of all positions, which then grows by `limit` with each call.
     """
     waiting = sorted(key for key, size in backlog.items() if size > 0)
     total = sum(backlog[key] for key in waiting)
@@ -44,7 +44,7 @@ def fair_shares(backlog: Positions, limit: int, turn: int = 0) -> dict[TopicPart
 
 
 def end_at_size(pieces: Sequence[OffsetRange], size: int) -> int:
-    """Return the end of the first part of a range with about `size` bytes. The part has at least one offset.
+    """Return the offset at which about the first `size` bytes of a range end. At least one offset is before it.
 
     `pieces` are consecutive parts of the range with their approximate sizes.
     """

@@ -70,7 +70,7 @@ class Storage(Protocol):
         """Delete a folder and its content, as far as possible."""
 
     def turn(self, name: str, timeout_s: float) -> AbstractContextManager[None]:
-        """Return a context with the write lock, a lock file with this name.
+        """Return a context that holds the write lock: a lock file with this name.
 
         LoadError if another writer keeps the lock for `timeout_s` seconds.
         """

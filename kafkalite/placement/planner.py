@@ -251,7 +251,7 @@ def _share_leaders(board: _Board, chosen: list[TopicPartition]) -> None:
 def _chain(board: _Board, led: Mapping[int, Iterable[TopicPartition]], first: int) -> list[tuple[TopicPartition, int]]:
     """Return changes of preferred leaders that give broker `first` one fewer, and another broker one more.
 
-    The other broker has at least two fewer than `first`. [] if there is none.
+    The other broker has at least two fewer than `first`. Return [] if there is no such broker.
     """
     came: dict[int, tuple[TopicPartition, int]] = {}
     waiting = [first]

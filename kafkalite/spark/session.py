@@ -88,8 +88,8 @@ def session(
 def register(spark: Any) -> None:
     """Register the format with a session.
 
-    Spark finds formats only in directories that it can list on its workers' path. It misses an editable install, and
-    skips without a message what it cannot list.
+    Spark itself searches for formats only in directories of its workers' path that it can list. It skips others without
+    a message, and does not find an editable install.
     """
     from kafkalite.spark.format import KafkaliteDataSource
 

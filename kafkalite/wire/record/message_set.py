@@ -141,7 +141,7 @@ def fit_wrappers(data: Buffer, *, size_max: int = UNPACKED_SIZE_MAX, depth_max: 
 
 
 def _wrap_apart(inner: list[Message], codec: int) -> bytes:
-    """Compress messages into wrappers with at least one byte per message, by halving the messages until that is so."""
+    """Compress messages into wrappers with at least one byte per message. Halve the messages until this holds."""
     wrapper = wrap(encode(inner), codec)
     if len(inner) <= len(wrapper):
         return wrapper
