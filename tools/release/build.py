@@ -13,6 +13,7 @@ The package list is packages.txt in the release's directory. `--packages FILE` b
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import platform
 import re
@@ -27,7 +28,7 @@ from typing import Final
 
 from tests.power import proof
 from tools import deb, wheels
-from tools.release import archives, dependencies, image, pages
+from tools.release import archives, crates, dependencies, image, pages
 from tools.wheel_check import DEBIAN_ARCHS, NAME
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -66,8 +67,8 @@ class Release:
     given_packages: str | None
     packages: set[str] = field(default_factory=set)
     """Lines of the package list."""
-    needed: list[dependencies.Dependency] = field(default_factory=list)
-    """What the wheels install with them."""
+    needed: dict[tuple[str, str], list[dependencies.Dependency]] = field(default_factory=dict)
+    """What the wheels install with them: Python ("311") and processor → packages."""
     compiled_in: list[dependencies.Bundled] = field(default_factory=list)
     debian: list[dependencies.Bundled] = field(default_factory=list)
     """The image's packages of Debian."""
@@ -157,14 +158,10 @@ def build_wheels(release: Release, interpreters: list[wheels.Interpreter], argum
         release.record("build", [f'{line} ; python_version == "{minor}"' for line in frozen])
 
 
-def describe_wheels(release: Release) -> None:
-    """Put an SBOM into each wheel, and collect the licences of everything that is compiled in or installed with it."""
+def fetch_needed(release: Release, numbers: list[str], archs: str) -> None:
+    """Download what the wheels install with them. Exit if the licence text of a Rust crate in it is not stored."""
     project = tomllib.loads((release.tree / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    release.texts["LICENSE"] = (release.tree / "LICENSE").read_bytes()
-    for wheel in sorted(release.out.glob("*.whl")):
-        match = NAME.fullmatch(wheel.name)
-        assert match is not None, wheel.name
-        number, arch = match["python"], match["arch"]
+    for number, arch in itertools.product(numbers, archs.split(",")):
         folder = release.work / "needed" / f"{number}-{arch}"
         folder.mkdir(parents=True)
         use = f"needed {number}"
@@ -172,6 +169,20 @@ def describe_wheels(release: Release) -> None:
         dependencies.fetch(project["dependencies"], number, arch, folder, constraints)
         needed = [dependencies.read(path) for path in sorted(folder.glob("*.whl"))]
         release.record(use, [f"{each.name}=={each.version}" for each in needed])
+        try:
+            release.texts |= {name: text for each in needed for name, text in (each.files | each.texts).items()}
+        except crates.MissingTextsError as error:
+            sys.exit(str(error))
+        release.needed[number, arch] = needed
+
+
+def describe_wheels(release: Release) -> None:
+    """Put an SBOM into each wheel, and list what is compiled in."""
+    release.texts["LICENSE"] = (release.tree / "LICENSE").read_bytes()
+    for wheel in sorted(release.out.glob("*.whl")):
+        match = NAME.fullmatch(wheel.name)
+        assert match is not None, wheel.name
+        number, arch = match["python"], match["arch"]
         python = release.tree / "build" / "wheels" / f"cp{number}" / "bin" / "python"
         versions = dict(
             line.lower().split("==") for line in output(python, "-m", "pip", "freeze", cwd=release.work).splitlines()
@@ -180,15 +191,15 @@ def describe_wheels(release: Release) -> None:
         release.compiled_in += [
             dependencies.Bundled(name, version, licence) for name, (version, licence) in compiled.items()
         ]
+        needed = release.needed[number, arch]
         bom = dependencies.sbom(release.version, wheel.name, compiled, needed, release.epoch)
         archives.rewrite_wheel(wheel, {"sboms/kafkalite.cdx.json": bom}, release.epoch)
-        release.needed += needed
-        release.texts |= {name: text for each in needed for name, text in (each.files | each.texts).items()}
 
 
 def write_licences(release: Release) -> None:
     """Write the table of licences, and the archive of their texts."""
-    page = dependencies.licence_table(release.needed, release.compiled_in, release.debian)
+    needed = [each for found in release.needed.values() for each in found]
+    page = dependencies.licence_table(needed, release.compiled_in, release.debian)
     (release.out / "licences.md").write_text(page, encoding="utf-8")
     folder = f"kafkalite-{release.version}-licences"
     packed = {f"{folder}/{name}": (text, 0o644) for name, text in release.texts.items()}
@@ -359,6 +370,8 @@ def main(arguments: list[str]) -> None:
     release.out.mkdir(parents=True, exist_ok=True)
     os.umask(0o022)
     clone(release)
+    numbers = dict.fromkeys(each.tag.removeprefix("cp") for each in interpreters)
+    fetch_needed(release, list(numbers), parsed.arch)
     build_wheels(release, interpreters, parsed)
     build_sdist(release, release.tree / "build" / "wheels" / interpreters[0].tag / "bin" / "python")
     describe_wheels(release)

@@ -14,6 +14,7 @@ from email.parser import Parser
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from tools.release import crates
 from tools.release.archives import sha256
 
 LICENCE_FILE: Final = re.compile(r"(^|/)(licen[cs]e|copying|notice|authors)[^/]*$", re.IGNORECASE)
@@ -23,6 +24,7 @@ NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_URL, "https://cyclonedx.org/schema/
 
 
 UNDECLARED: Final = {
+    "cramjam": {"rust-std": "MIT OR Apache-2.0"},
     "google-re2": {"abseil-cpp": "Apache-2.0", "pybind11": "BSD-3-Clause"},
     "xxhash": {"xxHash": "BSD-2-Clause"},
     "zstandard": {"zstd": "BSD-3-Clause"},
@@ -36,7 +38,8 @@ LICENCES: Final = f"""# Licences
 
 kafkalite is under {PROJECT_LICENCE}. Its wheels contain what is compiled in; pip installs the rest with them. The
 Debian package and the image contain all of these, and the image contains packages of Debian. The licence texts are in
-the licences archive, those of Debian's packages in `debian/`.
+the licences archive: those of Debian's packages in `debian/`, those of Rust crates in `bundled/crates/`, where
+`{crates.TABLE}` lists the texts of each crate.
 
 | package | version | licence | use | licence files |
 | --- | --- | --- | --- | --- |
@@ -81,9 +84,19 @@ class Dependency(NamedTuple):
         return sorted(set(found))
 
     @property
+    def crates(self) -> list[crates.Crate]:
+        """The Rust crates in the wheel, from its SBOMs."""
+        return [each for name, content in self.files.items() if SBOM_FILE.search(name) for each in crates.of(content)]
+
+    @property
     def texts(self) -> dict[str, bytes]:
-        """The licence files, and the texts of bundled libraries that the wheel does not contain."""
+        """The licence files, and the texts of bundled libraries and crates that the wheel does not contain.
+
+        Raises crates.MissingTextsError if those of a crate are not stored.
+        """
         added = {f"{name}.txt": (TEXTS / f"{name}.txt").read_bytes() for name in UNDECLARED.get(self.name.lower(), {})}
+        stored = crates.texts(f"{self.name} {self.version}", self.crates)
+        added |= {f"crates/{name}": text for name, text in stored.items()}
         return {name: text for name, text in self.files.items() if LICENCE_FILE.search(name)} | {
             f"bundled/{name}": text for name, text in added.items()
         }
@@ -196,10 +209,13 @@ def licence_table(found: list[Dependency], compiled_in: list[Bundled], debian: l
     `compiled_in` is what native modules contain, `debian` are the packages of the image.
     """
     rows = [f"| {part.name} | {part.version} | {part.licence} | compiled in | |" for part in sorted(compiled_in)]
+    stored = {(each.name, each.version): len(names) for each, names in crates.table().items()}
     for each in sorted(found, key=lambda each: each.purl):
         use = "installed with it"
         rows.append(f"| {each.name} | {each.version} | {each.licence} | {use} | {len(each.texts)} |")
         use = f"in the wheel of {each.name}"
-        rows += [f"| {part.name} | {part.version} | {part.licence} | {use} | |" for part in each.bundled]
+        for part in each.bundled:
+            count = stored.get(part[:2], 1 if part.name in UNDECLARED.get(each.name.lower(), {}) else 0)
+            rows.append(f"| {' | '.join(part)} | {use} |{f' {count}' if count else ''} |")
     rows += [f"| {part.name} | {part.version} | {part.licence} | Debian, in the image | 1 |" for part in sorted(debian)]
     return LICENCES + "\n".join(dict.fromkeys(rows)) + "\n"
