@@ -11,9 +11,14 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import hashlib
+import os
 import shutil
 import subprocess
 import sys
+import time
+from datetime import UTC, datetime
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Final
 
@@ -34,18 +39,27 @@ UNITS: Final = (
 COMMAND: Final = """#!/bin/sh
 PYTHONPATH=/opt/kafkalite/lib exec /usr/bin/python{python} -P -m kafkalite "$@"
 """
+MAINTAINER: Final = "kafkalite releases <releases@kafkalite.invalid>"
+"""The package's contact. No mail reaches this reserved domain (RFC 2606); docs/releasing.md says who replaces it."""
 CONTROL: Final = """Package: kafkalite
 Version: {version}
 Architecture: {arch}
-Maintainer: the kafkalite project
+Maintainer: {maintainer}
 Section: net
 Priority: optional
 Installed-Size: {size}
 Depends: python{python}, libc6 (>= 2.28), libgcc-s1, libstdc++6, zlib1g
 Recommends: libssl3
 Description: durable Kafka broker of one process
- A broker that today's Kafka clients use unmodified, without a JVM. It is started by
- `systemctl start kafkalite`; its settings are in /etc/kafkalite/server.properties.
+ A broker that today's Kafka clients use unmodified, without a JVM.
+ `systemctl start kafkalite` starts it. Its settings are in
+ /etc/kafkalite/server.properties.
+"""
+CHANGES: Final = """kafkalite ({version}) stable; urgency=medium
+
+  * Release {version}. CHANGELOG.md.gz in this directory lists its changes.
+
+ -- {maintainer}  {date}
 """
 INSTALLED: Final = """#!/bin/sh
 set -e
@@ -95,6 +109,8 @@ def install(target: Path, wheel: Path, number: str, arch: str, constraints: Path
     for name in ("direct_url.json", "RECORD"):  # paths of this machine, and of those scripts
         for path in target.glob(f"*.dist-info/{name}"):
             path.unlink()
+    for path in target.rglob("*"):  # some wheels have executable libraries
+        path.chmod(0o755 if path.is_dir() else 0o644)
     interpreter = shutil.which(f"/usr/bin/python{number[0]}.{number[1:]}")
     if interpreter is not None:  # times are no part of such bytecode
         options = [
@@ -118,6 +134,23 @@ def installed_size(root: Path) -> int:
     return sum(-(-path.stat().st_size // 1024) if path.is_file() and not path.is_symlink() else 1 for path in paths)
 
 
+def digests(root: Path) -> str:
+    """Return the MD5 of each file, for `dpkg --verify`."""
+    files = sorted(path for path in root.rglob("*") if path.is_file() and not path.is_symlink())
+    names = {path.relative_to(root).as_posix(): path for path in files}
+    return "".join(
+        f"{hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()}  {name}\n"
+        for name, path in names.items()
+        if not name.startswith("DEBIAN/")
+    )
+
+
+def write_packed(path: Path, text: str) -> None:
+    """Write a file of the package with gzip, without the time of the build."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+
+
 def fill(root: Path, wheel: Path, number: str, arch: str, constraints: Path | None = None) -> None:
     """Write the installed files and the package's control files."""
     python = f"{number[0]}.{number[1:]}"
@@ -126,18 +159,22 @@ def fill(root: Path, wheel: Path, number: str, arch: str, constraints: Path | No
     write(root / "opt/kafkalite/bin/kafkalite", COMMAND.format(python=python), 0o755)
     (root / "usr/bin").mkdir(parents=True)
     (root / "usr/bin/kafkalite").symlink_to("/opt/kafkalite/bin/kafkalite")
+    version = wheel.name.split("-")[1]
     for source, target in (
         *((unit, f"lib/systemd/system/{unit}") for unit in UNITS),
         ("kafkalite.sysusers", "usr/lib/sysusers.d/kafkalite.conf"),
         ("server.properties", "etc/kafkalite/server.properties"),
+        ("lintian-overrides", "usr/share/lintian/overrides/kafkalite"),
     ):
         write(root / target, (PACKAGING / source).read_text(encoding="utf-8"))
-    version = wheel.name.split("-")[1]
-    (root / "usr/share/man/man1").mkdir(parents=True)
-    page = gzip.compress(man_page(version).encode(), 9, mtime=0)
-    (root / "usr/share/man/man1/kafkalite.1.gz").write_bytes(page)
+    write_packed(root / "usr/share/man/man1/kafkalite.1.gz", man_page(version))
+    date = format_datetime(datetime.fromtimestamp(int(os.environ.get("SOURCE_DATE_EPOCH") or time.time()), UTC))
+    changes = CHANGES.format(version=version, maintainer=MAINTAINER, date=date)
+    write_packed(root / "usr/share/doc/kafkalite/changelog.gz", changes)
+    write_packed(root / "usr/share/doc/kafkalite/CHANGELOG.md.gz", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
     about = {"version": version, "arch": DEBIAN_ARCHS[arch], "python": python, "size": installed_size(root)}
-    write(root / "DEBIAN/control", CONTROL.format(**about))
+    write(root / "DEBIAN/control", CONTROL.format(maintainer=MAINTAINER, **about))
+    write(root / "DEBIAN/md5sums", digests(root))
     write(root / "DEBIAN/conffiles", "/etc/kafkalite/server.properties\n")
     for name, text in (("postinst", INSTALLED), ("postrm", REMOVED), ("prerm", STOPPED)):
         write(root / "DEBIAN" / name, text, 0o755)

@@ -30,6 +30,9 @@ HOLDER: Final = re.compile(r"^\W*Copyright:?\s+(.*\b(?:19|20)\d\d\b.*?)[\s.]*$",
 OF_THE_TEXT: Final = re.compile(r"^.*Free Software Foundation.*\n(?:.*\n)?\W*Everyone is permitted.*$", re.MULTILINE)
 """The holder of a licence's text, which is not that of the licensed library."""
 
+TERMS: Final = re.compile(r"^\s*TERMS AND CONDITIONS\b.*(?=END OF TERMS AND CONDITIONS)", re.MULTILINE | re.DOTALL)
+"""The part of a licence that is the same for all who use it. An appendix can name the holder."""
+
 
 class Part(NamedTuple):
     """A distribution of Python as it is installed. `paths`: what it has at the top of the library."""
@@ -56,13 +59,14 @@ def parts(library: Path) -> list[Part]:
 
 def copyright_file(found: list[Part], licence: str) -> str:
     """Return the text of the file. `licence`: the text of kafkalite's own licence."""
-    common = {_words(path.read_text(encoding="utf-8")): path for path in sorted(COMMON.glob("*")) if path.is_file()}
+    files = (path for path in sorted(COMMON.glob("*")) if path.is_file() and not path.is_symlink())  # GPL: a link
+    common = {path: path.read_text(encoding="utf-8") for path in files}
     paragraphs = [HEADER.format(licence=PROJECT_LICENCE, text=_field(_text(licence, common)))]
     paragraphs += [_paragraph(part, common) for part in found if part.about.name != "kafkalite"]
     return "\n".join(paragraphs)
 
 
-def _paragraph(part: Part, common: dict[str, Path]) -> str:
+def _paragraph(part: Part, common: dict[Path, str]) -> str:
     texts = {name: content.decode(errors="replace") for name, content in sorted(part.about.texts.items())}
     named = [HOLDER.findall(OF_THE_TEXT.sub("", text)) for text in texts.values()]
     holders = list(dict.fromkeys(each for found in named for each in found))
@@ -86,10 +90,22 @@ def _short_name(about: Dependency) -> str:
     return about.licence.replace(", ", " and ") if "," in about.licence else about.licence.replace(" ", "-")
 
 
-def _text(text: str, common: dict[str, Path]) -> str:
-    """Return a licence's text, or where Debian has it."""
-    path = common.get(_words(text))
-    return text if path is None else f"On Debian systems, this text is in {path}."
+def _text(text: str, common: dict[Path, str]) -> str:
+    """Return a licence's text. Licences that Debian has (`common`), or their terms, become references."""
+    for path, known in common.items():
+        if _words(known) == _words(text):
+            return f"On Debian systems, this text is in {path}."
+        text = _pattern(known).sub(f"[On Debian systems, this text is in {path}.]", text)
+    for path, known in common.items():
+        if terms := TERMS.search(known):
+            pattern = rf"{_pattern(terms[0]).pattern}(\s+END\s+OF\s+TERMS\s+AND\s+CONDITIONS)?"
+            text = re.sub(pattern, f"[On Debian systems, these terms and conditions are in {path}.]", text)
+    return text
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    """Return a pattern that finds a text with any spaces and line ends."""
+    return re.compile(r"\s+".join(map(re.escape, text.split())))
 
 
 def _words(text: str) -> str:

@@ -185,6 +185,7 @@ def test_an_artefact_for_another_machine_is_emulated(
             check, function, lambda *given, function=function: used.append((function, *given[1:4])) or ""
         )
     monkeypatch.setattr(check, "faults_of_wheel", lambda path: [])
+    monkeypatch.setattr(check, "faults_of_package", lambda path: [])
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     path = tmp_path / name
     path.touch()

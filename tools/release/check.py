@@ -1,7 +1,8 @@
 """Check a release's directory by using it: python -m tools.release.check DIRECTORY [--only wheel,deb,image]
 
 First it verifies the checksums, the links of the pages, and the signature if there is one. Each wheel must be stripped,
-must not need a newer glibc than promised, and must contain its SBOM.
+must not need a newer glibc than promised, and must contain its SBOM. Each Debian package must pass lintian if it is
+installed.
 
 Then each artifact is installed and used without network and compiler: a broker starts, a message is written and read
 back, and the broker stops. The file system is a minimal Debian, or for an image only the image. If no Debian has a
@@ -231,6 +232,8 @@ def check(path: Path, asked: list[str]) -> str:
         return ""
     if kind == "wheel" and (wrong := faults_of_wheel(path)):
         raise ValueError("; ".join(wrong))
+    if kind == "deb" and (wrong := faults_of_package(path)):
+        raise ValueError("; ".join(wrong))
     if kind == "image" and path.stat().st_size > IMAGE_BYTES_MAX:
         raise ValueError(f"{path.stat().st_size:,} bytes; an image has at most {IMAGE_BYTES_MAX:,}")
     number = match["python"] if match is not None else DEBIAN_PYTHON
@@ -305,6 +308,17 @@ def faults_of_wheel(path: Path) -> list[str]:
             f"{name} is no CycloneDX" for name in boms if json.loads(archive.read(name)).get("bomFormat") != "CycloneDX"
         ]
     return found
+
+
+def faults_of_package(path: Path) -> list[str]:
+    """Return the errors and warnings of lintian about a Debian package, or nothing where lintian is not installed."""
+    if shutil.which("lintian") is None:
+        return []
+    command = ["lintian", "--allow-root", "--fail-on", "error,warning", "--tag-display-limit", "0", str(path)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C.UTF-8"})
+    if done.returncode and not done.stdout:
+        return [f"lintian failed: {done.stderr.strip()}"]
+    return [line for line in done.stdout.splitlines() if line.startswith(("E: ", "W: "))]
 
 
 def faults_of_module(path: Path) -> list[str]:
