@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import tarfile
 import zipfile
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +173,15 @@ def test_a_package_list_of_another_toolchain_is_refused() -> None:
         SystemExit, match=r"was built with cpython==3\.11\.2; this machine has gcc==12\.2\.0, cpython==3\.11\.9"
     ):
         build.check_toolchain(listed, ["gcc==12.2.0", "cpython==3.11.9"])
+
+
+def test_a_package_list_with_other_packages_for_the_site_is_refused() -> None:
+    installed = f"pytest=={metadata.version('pytest')}"
+    build.check_site_packages(f"{installed}  # site\nabsent==1.0  # build\n")
+    with pytest.raises(
+        SystemExit, match=r"the site of this package list needs absent==1\.0, pytest==0\.1: pip install"
+    ):
+        build.check_site_packages(f"pytest==0.1  # site\n{installed}  # site\nabsent==1.0  # site\n")
 
 
 @pytest.mark.parametrize("version", ["", "0.2", "v0.2.0", "0.2.0-1", "0.2.0/..", '0.2.0"'])

@@ -23,6 +23,7 @@ import sys
 import tomllib
 import zlib
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import Final
 
@@ -235,18 +236,18 @@ def build_site(release: Release) -> None:
     (native,) = (release.tree / "build" / "wheels" / f"cp{number}-{platform.machine()}").glob("lib.*/kafkalite/_native")
     folder = release.work / "site"
     variables = [f"PYTHONPATH={release.tree}", f"KAFKALITE_NATIVE_PATH={native}"]
-    release.run("env", *variables, sys.executable, "-P", "-m", "tools.site.build", "--out", folder)
+    used = release.work / "site-packages.txt"
+    release.run("env", *variables, sys.executable, "-P", "-m", "tools.site.build", "--out", folder, "--used", used)
     name = pages.site(release.version)
     entries = archives.directory_entries(folder, name)
     archives.write_tar_gz(release.out / f"{name}.tar.gz", entries, release.epoch)
-    used = output(sys.executable, "-m", "pip", "freeze", "--exclude-editable", cwd=release.work).splitlines()
-    release.record("site", used)
+    release.record("site", used.read_text(encoding="utf-8").splitlines())
 
 
 def check_site_packages(given: str) -> None:
-    """Refuse a package list whose site was built with other packages than those of this environment."""
-    used = set(output(sys.executable, "-m", "pip", "freeze", "--exclude-editable", cwd=ROOT).splitlines())
-    if missing := sorted(set(pins(given, "site").splitlines()) - used):
+    """Refuse a package list whose site was built with packages that this environment does not have."""
+    installed = {f"{each.name}=={each.version}" for each in metadata.distributions()}
+    if missing := sorted(set(pins(given, "site").splitlines()) - installed):
         sys.exit(f"the site of this package list needs {', '.join(missing)}: pip install them in this environment")
 
 

@@ -1,7 +1,7 @@
-"""Build the website of this release: python -m tools.site.build [--out DIRECTORY]
+"""Build the website of this release: python -m tools.site.build [--out DIRECTORY] [--used FILE]
 
 OUT/VERSION/ is the site, which works without server and network. OUT/index.html leads to the newest release and lists
-the others. A broken link fails the build.
+the others. A broken link fails the build. FILE gets the Python packages that were used: NAME==VERSION.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
@@ -153,10 +155,20 @@ def write_index(out: Path) -> None:
     )
 
 
+def used_packages(modules: Iterable[str]) -> list[str]:
+    """Return the installed packages, other than kafkalite, that contain these modules: NAME==VERSION."""
+    owners = metadata.packages_distributions()
+    tops = {name.partition(".")[0] for name in modules} - {"_distutils_hack"}  # which setuptools has each Python load
+    names = {owner for top in tops for owner in owners.get(top, ())} - {"kafkalite"}
+    return sorted(f"{name}=={metadata.version(name)}" for name in names)
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "site")
-    out: Path = parser.parse_args(arguments).out
+    parser.add_argument("--used", type=Path, help="file to write: the packages that were used, one per line")
+    parsed = parser.parse_args(arguments)
+    out: Path = parsed.out
     work = out / ".work"
     shutil.rmtree(work, ignore_errors=True)
     shutil.rmtree(out / VERSION, ignore_errors=True)
@@ -164,6 +176,8 @@ def main(arguments: list[str]) -> int:
     status = render(work / "source", out / VERSION, work)
     shutil.rmtree(work)
     write_index(out)
+    if parsed.used is not None:
+        parsed.used.write_text("".join(f"{line}\n" for line in used_packages(sys.modules)), encoding="utf-8")
     if not status:
         print(out / VERSION / "index.html")
     return status

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from html.parser import HTMLParser
+from importlib import metadata
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -35,7 +36,7 @@ class Page(HTMLParser):
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("site")
     (out / "0.0.9").mkdir()
-    command = [sys.executable, "-m", "tools.site.build", "--out", str(out)]
+    command = [sys.executable, "-m", "tools.site.build", "--out", str(out), "--used", str(out / "used.txt")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     return out
@@ -71,6 +72,18 @@ def test_the_index_leads_to_the_newest_release(site: Path) -> None:
     text = (site / "index.html").read_text(encoding="utf-8")
     assert f"url={VERSION}/index.html" in text
     assert text.index(f"kafkalite {VERSION}") < text.index("kafkalite 0.0.9")
+
+
+@pytest.mark.slow
+def test_the_packages_of_the_site_are_not_those_of_development(site: Path) -> None:
+    used = {line.partition("==")[0].lower() for line in (site / "used.txt").read_text().splitlines()}
+    assert {"sphinx", "furo", "myst-parser"} <= used
+    assert not {"ruff", "mypy", "hypothesis", "confluent-kafka", "pyspark", "kafkalite"} & used
+
+
+def test_used_packages_are_those_of_the_modules() -> None:
+    modules = ("sphinx.application", "sphinx", "sys", "kafkalite.cli", "_distutils_hack", "no_such_module")
+    assert build.used_packages(modules) == [f"{metadata.metadata('sphinx')['Name']}=={metadata.version('sphinx')}"]
 
 
 @pytest.mark.slow
