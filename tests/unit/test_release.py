@@ -291,7 +291,7 @@ def evidence(*campaigns: pages.Campaign) -> dict[str, str]:
 def test_evidence_names_the_newest_run_of_each_campaign() -> None:
     old, new = {"commit": "aaaaaaaaaa", "findings": 2}, {"commit": "bbbbbbbbbb", "findings": 0, "run": RUN}
     current = {"commit": "eeeeeeeeee", "broken": 1}
-    found = evidence(pages.Campaign("Power", [new, old]), pages.Campaign("Seeds", [current]))
+    found = evidence(pages.Campaign("power", "Power", [new, old]), pages.Campaign("failures", "Seeds", [current]))
     assert found["Newest run of each campaign"].splitlines()[-2:] == [
         "| Power | `bbbbbbbbbb` | 1-5 | 2026-01-02 | 2 × Xeon | 7 | 3 |",
         "| Seeds | `eeeeeeeeee` | not recorded | not recorded | not recorded | 2 | 0 |",
@@ -305,19 +305,47 @@ def test_evidence_names_the_newest_run_of_each_campaign() -> None:
 
 def test_evidence_names_what_was_not_run_on_the_released_code() -> None:
     found = evidence(
-        pages.Campaign("Power", [{"commit": "aaaaaaaaaa", "findings": 0}]),
-        pages.Campaign("Single", [{"commit": "ffffffffff", "findings": 0}]),
-        pages.Campaign("Kills", [{"commit": "cccccccccc", "findings": 1}]),
-        pages.Campaign("Fuzz", []),
-        pages.Campaign("Seeds", [{"commit": "eeeeeeeeee", "findings": 0}]),
+        pages.Campaign("power", "Power", [{"commit": "aaaaaaaaaa", "findings": 0}]),
+        pages.Campaign("loads", "Single", [{"commit": "ffffffffff", "findings": 0}]),
+        pages.Campaign("kills", "Kills", [{"commit": "cccccccccc", "findings": 1}]),
+        pages.Campaign("fuzz", "Fuzz", []),
+        pages.Campaign("failures", "Seeds", [{"commit": "eeeeeeeeee", "findings": 0}]),
     )
-    assert found["Not run on this code"].splitlines() == [
-        "- Power: not since `aaaaaaaaaa`; 12 later commits changed it.",
-        "- Single: not since `ffffffffff`; 1 later commit changed it.",
-        "- Kills: no run is recorded in the history of this commit.",
-        "- Fuzz: no run is recorded in the history of this commit.",
+    assert found["Not run on this code"].removeprefix(pages.NOT_REPEATED).strip().splitlines() == [
+        "### On an earlier commit only",
+        "",
+        "- Power: newest run on `aaaaaaaaaa`; 12 later commits changed the code.",
+        "- Single: newest run on `ffffffffff`; 1 later commit changed the code.",
+        "",
+        "### Not run",
+        "",
+        "- Kills: all runs are of commits that are not in this history.",
+        "- Fuzz: no run is recorded.",
     ]
     assert found["Findings of campaigns"] == "None."
+
+
+def test_evidence_begins_with_a_verdict() -> None:
+    def verdict(*campaigns: pages.Campaign) -> str:
+        page = pages.evidence("0.2.0", "dddd", list(campaigns), "", CHANGELOG, DISTANCES.get)
+        return page.splitlines()[2]
+
+    current, earlier, other = ({"commit": commit * 10, "findings": 0} for commit in "eac")
+    assert verdict(
+        pages.Campaign("failures", "Seeds", [earlier, current]),
+        pages.Campaign("loads", "Loads (a)", [{**earlier, "findings": 2}]),
+        pages.Campaign("loads", "Loads (b)", [earlier]),
+        pages.Campaign("loads", "Loads (c)", [other]),
+        pages.Campaign("fuzz", "Fuzz", []),
+    ) == (
+        "**Verdict:** Of 5 fault-injection campaigns, 1 (failures) ran on exactly the code of this commit, "
+        "2 (loads, 2 of 3) ran on an earlier commit only, and 2 (loads, 1 of 3; fuzz) did not run; "
+        "the newest runs of 1 (loads, 1 of 3) have findings."
+    )
+    assert verdict(pages.Campaign("failures", "Seeds", [current])) == (
+        "**Verdict:** Of 1 fault-injection campaigns, 1 (failures) ran on exactly the code of this commit, "
+        "none ran on an earlier commit only, and none did not run; no newest run has findings."
+    )
 
 
 def test_evidence_lists_the_fixes_of_the_release_alone() -> None:

@@ -284,6 +284,7 @@ def write_pages(release: Release) -> None:
 
     campaigns = [
         pages.Campaign(
+            family,
             f"{each.title} ({name})" if name else each.title,
             [row for row in proof.load(family) if row.get(each.variant, "") == name],
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 import tarfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -78,9 +79,24 @@ def dead_links(folder: Path) -> list[str]:
     return found
 
 
-class Campaign(NamedTuple):
-    """A fault-injection campaign, or one variant of it. `rows` are its recorded runs, each with its commit."""
+THIS_CODE: Final = "On this code"
+EARLIER: Final = "On an earlier commit only"
+NOT_RUN: Final = "Not run"
+ABOUT_EVIDENCE: Final = """\
+Commit `{commit}`. `python -m tools.release.build` writes this page from results in the repository. A run counts as one
+on the code of this commit if no later commit changed that code, `kafkalite/` and `ext/`."""
+NOT_REPEATED: Final = """\
+A campaign of an earlier commit is no evidence for the changes after it. `make prove FAMILY=…` repeats a campaign, and
+the next build counts its committed result."""
 
+
+class Campaign(NamedTuple):
+    """A fault-injection campaign, or one variant of it. `rows` are its recorded runs, each with its commit.
+
+    `family` is its name for `make prove`.
+    """
+
+    family: str
     title: str
     rows: list[dict[str, Any]]
 
@@ -101,19 +117,25 @@ MEASURED: Final = ("findings", "broken", "early")
 def evidence(
     version: str, commit: str, campaigns: list[Campaign], proof: str, changelog: str, distance: Measure
 ) -> str:
-    """Return the evidence page: campaigns and their age, what was not run, findings, fixes, and all counts.
+    """Return the evidence page: a verdict, campaigns and their age, what was not run, findings, fixes, and all counts.
 
     `distance` returns None for a run whose commit is not in the release's history.
     """
     runs: list[str] = []
-    not_run: list[str] = []
+    groups: dict[str, list[Campaign]] = {THIS_CODE: [], EARLIER: [], NOT_RUN: []}
+    explained: dict[str, list[str]] = {EARLIER: [], NOT_RUN: []}
     found: list[str] = []
+    failed: list[Campaign] = []
     for campaign in campaigns:
         known = [(far, row) for row in campaign.rows if (far := distance(row["commit"])) is not None]
         if not known:
-            not_run.append(f"- {campaign.title}: no run is recorded in the history of this commit.")
+            groups[NOT_RUN].append(campaign)
+            reason = "all runs are of commits that are not in this history" if campaign.rows else "no run is recorded"
+            explained[NOT_RUN].append(f"- {campaign.title}: {reason}.")
             continue
         far, row = min(known, key=lambda each: each[0])
+        if _count(row):
+            failed.append(campaign)
         newest = "the newest run found nothing" if not _count(row) else f"the newest run found {_count(row)}"
         found += [
             f"- {campaign.title}, `{each['commit']}`: {_count(each)}; {newest}" for _, each in known if _count(each)
@@ -121,18 +143,21 @@ def evidence(
         about = row.get("run", {})
         cells = [about.get(key, "not recorded") for key in ("seeds", "date", "machine")]
         runs.append(f"| {campaign.title} | `{row['commit']}` | {' | '.join(cells)} | {far.commits} | {far.changes} |")
+        groups[EARLIER if far.changes else THIS_CODE].append(campaign)
         if far.changes:
             later = "1 later commit" if far.changes == 1 else f"{far.changes} later commits"
-            not_run.append(f"- {campaign.title}: not since `{row['commit']}`; {later} changed it.")
+            explained[EARLIER].append(f"- {campaign.title}: newest run on `{row['commit']}`; {later} changed the code.")
     fixed = fixes(version, changelog)
     parts = [
         f"# Evidence for kafkalite {version}",
-        f"Commit `{commit}`. `python -m tools.release.build` writes this page from results in the repository.",
+        f"**Verdict:** {verdict(groups, failed)}",
+        ABOUT_EVIDENCE.format(commit=commit),
         unpack_site(version),
         "## Newest run of each campaign",
         "Changes are commits after the run that changed `kafkalite/` or `ext/`.\n\n" + RUNS + "\n".join(runs),
         "## Not run on this code",
-        "\n".join(not_run) or "Every campaign ran on this code.",
+        NOT_REPEATED if any(explained.values()) else "Every campaign ran on this code.",
+        *(f"### {heading}\n\n" + "\n".join(lines) for heading, lines in explained.items() if lines),
         "## Findings of campaigns",
         "\n".join(found) or "None.",
         "## Fixed since the last release",
@@ -140,6 +165,31 @@ def evidence(
         "## " + to_site(proof.partition("\n## ")[2].strip(), version, "docs"),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def verdict(groups: dict[str, list[Campaign]], failed: list[Campaign]) -> str:
+    """Return the sentence on what was run on this code, on an earlier commit and not at all.
+
+    `failed` are the campaigns whose newest run has findings.
+    """
+    every = [campaign for group in groups.values() for campaign in group]
+    total = Counter(campaign.family for campaign in every)
+
+    def some(group: list[Campaign]) -> str:
+        counts = Counter(campaign.family for campaign in group)
+        names = (f"{name}, {n} of {total[name]}" if n < total[name] else name for name, n in counts.items())
+        return f" ({'; '.join(names)})" if group else ""
+
+    ran, earlier, never = ((len(group), some(group)) for group in groups.values())
+    findings = (
+        f"the newest runs of {len(failed)}{some(failed)} have findings" if failed else "no newest run has findings"
+    )
+    return (
+        f"Of {len(every)} fault-injection campaigns, "
+        f"{ran[0] or 'none'}{ran[1]} ran on exactly the code of this commit, "
+        f"{earlier[0] or 'none'}{earlier[1]} ran on an earlier commit only, and {never[0] or 'none'}{never[1]} "
+        f"did not run; {findings}."
+    )
 
 
 def fixes(version: str, changelog: str) -> list[str]:
