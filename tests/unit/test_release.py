@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from tools import wheel_check
-from tools.release import advisories, archives, build, check, compare, dependencies, pages
+from tools.release import advisories, archives, build, check, compare, dependencies, pages, readme
 
 EPOCH = 1_790_000_000
 
@@ -158,7 +158,7 @@ def test_a_package_list_says_what_it_is_and_is_read_again(tmp_path: Path) -> Non
     release = a_release(tmp_path)
     release.record("image", ["libc6=2.36=0123"])
     release.record("needed 311", ["numpy==2.4"])
-    build.write_sums(release, "")
+    build.write_packages(release)
     listed = (tmp_path / build.PACKAGES).read_text()
     assert listed.startswith("# Everything that went into kafkalite 0.3.0: ")
     uses = ("build", "image", "needed 311", "site", "toolchain")
@@ -249,6 +249,69 @@ def test_links_of_a_page_lead_into_the_site(tmp_path: Path) -> None:
     assert pages.dead_links(tmp_path) == [
         "evidence.md links to guide/shell.md, which is not in the release",
         f"evidence.md links to {site}/guide/shell.html#dates, which is not in the release",
+    ]
+
+
+FILES = (
+    "kafkalite-0.3.0-cp311-cp311-manylinux_2_28_aarch64.whl",
+    "kafkalite-0.3.0-cp311-cp311-manylinux_2_28_x86_64.whl",
+    "kafkalite-0.3.0-image-amd64.tar",
+    "kafkalite-0.3.0-licences.tar.gz",
+    "kafkalite-0.3.0-site.tar.gz",
+    "kafkalite-0.3.0.tar.gz",
+    "kafkalite_0.3.0_amd64.deb",
+    *("evidence.md", "licences.md", "packages.txt", "release-notes.md"),
+)
+
+
+def test_a_readme_lists_every_file_and_how_to_install_it() -> None:
+    page = readme.readme("0.3.0", list(FILES))
+    assert page == readme.readme("0.3.0", random.sample(FILES, len(FILES))), (
+        "the order of the directory does not matter"
+    )
+    for line in (
+        f"| `{FILES[1]}` | wheel for CPython 3.11 on x86_64 with glibc 2.28 or newer |",
+        "| `kafkalite_0.3.0_amd64.deb` | Debian 12 package for amd64, with the Python packages that it needs |",
+        "| `kafkalite-0.3.0.tar.gz` | source distribution |",
+        "| `README.md` | this file |",
+        "sha256sum --check --ignore-missing SHA256SUMS",
+        "gpg --verify SHA256SUMS.asc SHA256SUMS",
+        f"kafkalite-venv/bin/pip install ./{FILES[1]}",
+        "kafkalite-venv/bin/pip install ./kafkalite-0.3.0.tar.gz",
+        "apt install ./kafkalite_0.3.0_amd64.deb",
+        "podman load --input kafkalite-0.3.0-image-amd64.tar",
+    ):
+        assert line in page.splitlines()
+    assert "OCI" not in readme.readme("0.3.0", list(FILES[:2]))
+    assert "podman" not in readme.readme("0.3.0", list(FILES[:2]))
+    assert readme.faults(page, {*FILES, readme.README, build.SUMS}) == []
+    assert readme.faults(page, {*FILES, readme.README, *build.UNLISTED}) == []
+
+
+def test_every_file_needs_a_description() -> None:
+    with pytest.raises(ValueError, match=r"no description for kafkalite\.rpm; add its kind"):
+        readme.readme("0.3.0", [*FILES, "kafkalite.rpm"])
+
+
+def test_a_readme_that_differs_from_the_directory_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in FILES[:2]:
+        (tmp_path / name).touch()
+    assert check.unlisted(tmp_path) == ["README.md is missing"]
+    release = a_release(tmp_path)
+    site = f"{pages.site('0.3.0')}/0.3.0"
+    page = {f"{site}/{pages.INSTALLATION.replace('.md', '.html')}": (b"", 0o644)}
+    archives.write_tar_gz(tmp_path / f"{pages.site('0.3.0')}.tar.gz", page, EPOCH)
+    build.write_readme(release)
+    build.write_sums(release, "")
+    assert readme.README in (tmp_path / build.SUMS).read_text()
+    assert check.unlisted(tmp_path) == []
+    (tmp_path / FILES[0]).unlink()
+    (tmp_path / "licences.md").touch()
+    build.write_sums(release, "")
+    assert check.main([str(tmp_path)]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "README.md does not list licences.md",
+        f"README.md lists {FILES[0]}, which is missing",
     ]
 
 

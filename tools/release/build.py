@@ -29,7 +29,7 @@ from typing import Final
 
 from tests.power import proof
 from tools import deb, wheels
-from tools.release import archives, crates, dependencies, image, pages
+from tools.release import archives, crates, dependencies, image, pages, readme
 from tools.wheel_check import DEBIAN_ARCHS, NAME
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -298,14 +298,24 @@ def write_pages(release: Release) -> None:
     (release.out / "evidence.md").write_text(page, encoding="utf-8")
     notes = pages.notes(release.version, texts["CHANGELOG.md"])
     (release.out / "release-notes.md").write_text(notes, encoding="utf-8")
+
+
+def write_packages(release: Release) -> None:
+    """Write the package list."""
+    listed = "".join(f"{line}\n" for line in sorted(release.packages))
+    (release.out / PACKAGES).write_text(ABOUT_PACKAGES.format(version=release.version) + listed, encoding="utf-8")
+
+
+def write_readme(release: Release) -> None:
+    """Write the page that lists all files and says how to verify and install them."""
+    page = readme.readme(release.version, [path.name for path in release.out.iterdir()])
+    (release.out / readme.README).write_text(page, encoding="utf-8")
     if dead := pages.dead_links(release.out):
         sys.exit("\n".join(dead))
 
 
 def write_sums(release: Release, sign_key: str) -> None:
-    """Write the package list and the checksums, and sign these if there is a key."""
-    listed = "".join(f"{line}\n" for line in sorted(release.packages))
-    (release.out / PACKAGES).write_text(ABOUT_PACKAGES.format(version=release.version) + listed, encoding="utf-8")
+    """Write the checksums, and sign them if there is a key."""
     names = sorted(path.name for path in release.out.iterdir() if path.name not in UNLISTED)
     sums = "".join(f"{archives.sha256(release.out / name)}  {name}\n" for name in names)
     (release.out / SUMS).write_text(sums, encoding="utf-8")
@@ -381,6 +391,8 @@ def main(arguments: list[str]) -> None:
     write_licences(release)
     build_site(release)
     write_pages(release)
+    write_packages(release)
+    write_readme(release)
     write_sums(release, parsed.sign_key)
     shutil.rmtree(release.work)
     for path in sorted(release.out.iterdir()):

@@ -1,21 +1,14 @@
 """Check a release's directory by using it: python -m tools.release.check DIRECTORY [--only wheel,deb,image]
 
-First it verifies the checksums, the links of the pages, and the signature if there is one. Each wheel must be stripped,
-must not need a newer glibc than promised, and must contain its SBOM. Each Debian package must pass lintian if it is
-installed.
+First it verifies the checksums, the signature if there is one, the list of files in README.md and the links of the
+pages. Each wheel must be stripped, must not need a newer glibc than promised, and must contain its SBOM. Each Debian
+package must pass lintian if it is installed.
 
 Then each artifact is installed and used without network and compiler: a broker starts, a message is written and read
-back, and the broker stops. The file system is a minimal Debian, or for an image only the image. If no Debian has a
-wheel's Python, this machine's is mounted. Artifacts for another processor are unpacked and used under qemu. "untested"
-marks what this machine cannot use, with the reason.
-
-Checksums and the links of the pages first, and the signature where there is one. Each wheel must be stripped, need no
-newer glibc than promised, and contain its SBOM. Then each artefact is installed on a file system that is empty but for
-a minimal Debian (or for itself, an image), without a network or a compiler, and used: a broker starts, it answers a
-health check, a message is written and read back, and the broker stops. The Debian package is removed and purged. Where
-no Debian has a wheel's Python, this machine's is mounted. Wheels and packages for another processor are unpacked and
-used under qemu. "untested" marks what this machine cannot use, and why. Needs root, debootstrap, unshare, ip and
-readelf; qemu-user-static for other processors.
+back, and the broker stops. The Debian package is also removed and purged. The file system is a minimal Debian, or for
+an image only the image. If no Debian has a wheel's Python, this machine's is mounted. Artifacts for another processor
+are unpacked and used under qemu. "untested" marks what this machine cannot use, with the reason. Needs root,
+debootstrap, unshare, ip and readelf; qemu-user-static for other processors.
 """
 
 from __future__ import annotations
@@ -36,7 +29,7 @@ from pathlib import Path
 from typing import Final
 
 from tools import wheels
-from tools.release import archives, dependencies, pages
+from tools.release import archives, dependencies, pages, readme
 from tools.release.build import DEBIAN_PYTHON, KEY, PACKAGES, SIGNATURE, SUMS, UNLISTED, pins
 from tools.wheel_check import DEBIAN_ARCHS, NAME, SUITES, empty_system, emulated_python, unpack
 
@@ -122,6 +115,14 @@ def verify(folder: Path) -> list[str]:
     return found
 
 
+def unlisted(folder: Path) -> list[str]:
+    """Return a line for each difference between the directory and the list in its README.md."""
+    page = folder / readme.README
+    if not page.exists():
+        return [f"{readme.README} is missing"]
+    return readme.faults(page.read_text(encoding="utf-8"), {path.name for path in folder.iterdir()})
+
+
 def signed_by(folder: Path) -> str:
     """Return the fingerprint of the key that signed the checksums; exit if that is not the key in the directory."""
     with tempfile.TemporaryDirectory(prefix="kafkalite-keys-") as home:
@@ -189,10 +190,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--only", default=",".join(KINDS), help="kinds of artefacts to check, separated by commas")
     parsed = parser.parse_args(arguments)
     folder: Path = parsed.directory.resolve()
-    if wrong := verify(folder) or pages.dead_links(folder):
+    if wrong := verify(folder) or unlisted(folder) or pages.dead_links(folder):
         print(*wrong, sep="\n")
         return 1
-    print(f"{SUMS}: every file as listed; no dead link in the pages")
+    print(f"{SUMS} and {readme.README}: every file as listed; no dead link in the pages")
     if (folder / SIGNATURE).exists():
         print(f"{SIGNATURE}: made with the key {signed_by(folder)}; compare it with a fingerprint from elsewhere")
     if os.geteuid() != 0:
