@@ -137,7 +137,7 @@ class Connection:
 
     @property
     def under_way(self) -> int:
-        """Number of requests without a response."""
+        """Number of requests whose response `receive` has not returned yet."""
         return len(self._under_way) + len(self._early)
 
     @property

@@ -1,4 +1,4 @@
-"""Retry failed records of a consumer group, write dead letters, and record every outcome in a ledger topic.
+"""Retry failed records of a consumer group, write dead letters, and keep the state of failed records in a ledger topic.
 
     from kafkalite import failures
 

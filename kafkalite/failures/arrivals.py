@@ -83,9 +83,7 @@ class Arrivals:
         lane.position = event.next_offset
 
     def _is_open(self, lane: PartitionLane, arrival: Arrival) -> bool:
-        """Return whether this is a dead letter of the group that was neither redriven nor resolved at the
-        assignment.
-        """
+        """Return whether this is a dead letter of the group that was still open when the partition was assigned."""
         letter = arrival.letter
         if letter is None or letter.group != self._group:
             return False

@@ -508,9 +508,9 @@ class PartitionLane:
 
     @property
     def is_in_hand(self) -> bool:
-        """Whether a record that the ledger notes as in hand is running or about to run.
+        """Whether the lane has a record that runs or is about to run, and that the ledger lists as in hand.
 
-        A suspect is in hand until its outcome is written.
+        A record that may have ended the process before is in hand until its outcome is written.
         """
         if self.leaving:
             return False

@@ -4,11 +4,12 @@ The session has no I/O, no clock and no threads. The runner passes events with t
 returned actions in order.
 
     Fetched              queue the records by partition ─▶ Run: the handler gets the next records
-    Finished, success    the record is done ─▶ Commit, every second
+    Finished, success    the record is done ─▶ Commit, at least every second
     Finished, failure    the policy's step: retry in place, or ─▶ Transact: letter, ledger row and offset
 
 Invariants with exactly-once moves, even if the process dies between two actions:
- 1. An offset is committed only when all records before it are done or written with it, so no record is lost.
+ 1. Before an offset is committed, each record below it is done, or its letter is in the same transaction. So no record
+    is lost.
  2. A record's letter, ledger row and offset are written in one transaction, so no record is duplicated.
  3. A letter in a retry partition is handled only while the ledger lists its id.
  4. If a record repeatedly ends the process, only this record becomes a dead letter.

@@ -23,7 +23,7 @@ def fair_shares(backlog: Positions, limit: int, turn: int = 0) -> dict[TopicPart
     """Divide `limit` among the partitions in proportion to their backlogs. Return each partition's share.
 
     Each partition with a backlog gets at least 1. If `limit` is below the number of these partitions, they take turns,
-    and `turn` selects the first one. Pass the sum of all positions, which then grows by `limit` with each call.
+    and `turn` selects the first one. Pass the sum of all positions as `turn`: it grows by `limit` from call to call.
     """
     waiting = sorted(key for key, size in backlog.items() if size > 0)
     total = sum(backlog[key] for key in waiting)

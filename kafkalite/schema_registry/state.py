@@ -1,7 +1,7 @@
 """Keep the content of the registry's topic in memory: subjects, versions, ids, compatibility levels and modes.
 
     subjects        {subject: {version: SchemaVersion}}
-    ids             {id: the schema that has it}
+    by_id           returns the schema that has an id
     levels, modes   {subject or None: text}
     id_max          the highest id ever assigned
 

@@ -12,7 +12,8 @@ The text is compared in one of four ways:
 
     is         header, key, json, avro: the whole content equals the text
                header, key: the content may also be a UUID in 16 bytes, or a big-endian number in 4 or 8 bytes
-               value: the text occurs, and no letter, digit, underscore or non-ASCII byte continues its words
+               value: the text occurs as whole words; letters, digits, underscores and non-ASCII bytes
+               belong to words
     begins     the content begins with the text
     contains   the content contains the text
     regex      an RE2 expression matches within the content

@@ -67,9 +67,9 @@ class Timer:
     def heard(self, delay_s: float, *, one_at_a_time: bool) -> None:
         """Restart the timer because its client sent a request: fire `delay_s` seconds from now.
 
-        After a pause longer than half of the delay, fire at the end of the grace period if the request may be from
-        before the pause. Such a request may name a member that no longer exists, since librdkafka rejoins as another
-        member. So a group does not wait long for a lost member.
+        After a pause of the broker that was longer than half of the delay, the request may be from before the pause.
+        Such a request does not restart the timer; the timer only waits for the end of the grace period. The member may
+        no longer exist, since librdkafka rejoins as another member, and the group should not wait long for it.
 
         With `one_at_a_time`, the client sends no other request before the response to this one. So its next request is
         certainly from after the pause.

@@ -8,7 +8,8 @@
 
 The *mark* of a txnindex file is its entry count and CRC. The companion has the marks of all txnindex files.
 
-State is saved at a roll, at a checkpoint or clean stop if it saves work, and after a compaction with transactions.
+State is saved at a roll, after a compaction with transactions, and at a checkpoint or clean stop that leaves the next
+start less to read.
 
 Thread rule: methods named `..._locked` need the log's lock. `save` writes files without it, one save at a time.
 """

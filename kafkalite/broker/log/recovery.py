@@ -10,7 +10,8 @@ to which the log is known to be durable.
     zeros at a segment's end                    truncated if no offset is missing before the next segment: a broker
                                                 preallocated them, and did not stop cleanly
 
-When the log of a replica is opened, the flushed offset counts as 0 if another replica has all acknowledged records.
+If another replica has all acknowledged records, the flushed offset of a replica's log counts as 0: damage is truncated,
+and the records are fetched again.
 
 The module checks the tail of a log after an unclean stop, and other bytes from disk before they are first served.
 Everything here may block.

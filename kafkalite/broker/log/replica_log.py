@@ -167,7 +167,7 @@ class ReplicaLog(log_truncation.TruncatableLog):
 
     @property
     def damage_start(self) -> int | None:
-        """The first quarantined offset at or above the log start; None if no damage has been found there."""
+        """The start of the first quarantined range that ends above the log start; None without such a range."""
         damage = [entry for segment in self.segments for entry in segment.damage or ()]
         return min((first for _, _, first, next_offset in damage if next_offset > self.log_start_offset), default=None)
 

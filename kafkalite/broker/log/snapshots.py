@@ -14,7 +14,7 @@ The file `NNN.producers` is one line `crc32c-hex JSON`, with this JSON:
                         last offset]},
      "aborted": {base offset: [count, CRC-32C]}}
 
-NNN is the log end at the time of the snapshot. "aborted" has the entry count and CRC of each segment's NNN.txnindex.
+NNN is the log end at the time of the snapshot. "aborted" has the entry count and CRC of each segment's txnindex file.
 
 Kafka's snapshot has only the last batch of each producer. The companion has the last five, because a producer may retry
 five requests in flight.

@@ -4,7 +4,7 @@ A part is the batch of one partition in a request. Its state shows what it waits
 
     state           ends when                                        next state
     ASKED           the gate answers                                 QUEUED, or DONE if it refuses
-    AFTER_ANOTHER   the earlier batch of its producer has ended      APPENDING, or QUEUED if that batch was refused
+    AFTER_ANOTHER   the earlier batch of its producer has ended      APPENDING, or QUEUED if the gate refused it
     QUEUED          the I/O pool reaches it                          APPENDING, or DONE if the pool has stopped
     APPENDING       appended                                         FLUSHING; DONE if no flush is wanted; REPLICATING
                                                                      with acks=all in a log with followers

@@ -4,7 +4,7 @@
 
 The first use loads OpenSSL; ImportError is raised if it is missing. This module opens no file: libcrypto parses the
 stores from bytes. Invalid contents raise ValueError with the reason. kafkalite/security/ checks validity periods and
-authorizes clients.
+maps certificates to principals.
 
 Thread rule: create and read objects with the GIL. Threads may share a TlsContext, because OpenSSL counts its
 references.
