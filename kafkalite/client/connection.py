@@ -362,10 +362,13 @@ class Connection:
     def _sign_in_again(self) -> None:
         """Authenticate again before the SASL session expires (KIP-368). First keep all pending responses for
         `receive`.
+
+        Each response read here gets a new buffer, because the caller may still use the bytes of the last one.
         """
+        self._buffer = bytearray(BUFFER_SIZE_MIN)
         while self._under_way:
             self._early.append(self._receive())
-            self._buffer = bytearray(BUFFER_SIZE_MIN)  # keeps the bytes of the last response valid
+            self._buffer = bytearray(BUFFER_SIZE_MIN)
         self._sign_in()
 
     def _sign_in(self) -> None:

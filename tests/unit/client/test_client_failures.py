@@ -3,7 +3,7 @@
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -16,6 +16,7 @@ from kafkalite.client import (
     DeliveryFailed,
     ProtocolError,
     RequestTimeout,
+    SignInRefused,
     UnsupportedApi,
     parse_bootstrap,
 )
@@ -33,6 +34,10 @@ from kafkalite.errors import (
     UnknownTopicOrPartition,
 )
 from kafkalite.model import OFFSET_LATEST, TopicPartition
+from kafkalite.wire.protocol.messages.api_versions import ApiVersionsRequest
+from kafkalite.wire.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kafkalite.wire.protocol.messages.metadata import MetadataRequest
+from kafkalite.wire.record.batches import decode
 from kafkalite.wire.record.columns import Record, RecordColumns
 from kafkalite.wire.record.compression import Codec
 from tests.kit.fakes.cluster import (
@@ -746,6 +751,50 @@ def test_poll_returns_when_woken_and_when_its_time_is_over(cluster: FakeCluster,
         there.send(b"x")
         assert reader.poll(wake=here) == []
         assert not reader.done
+
+
+class ExpiredSession:
+    """Signs in before every request of a connection, with an exchange of one request; refused after `count_max`."""
+
+    def __init__(self, connection: Connection, count_max: int = 1000) -> None:
+        self.connection = connection
+        self.count = 0
+        self.count_max = count_max
+        connection._sasl, connection._session_ends = self, 0.0  # type: ignore[assignment]
+
+    def sign_in(self, ask: Callable[[int, int, object], object]) -> int:
+        if self.count >= self.count_max:
+            raise SignInRefused("no token")
+        ask(API_VERSIONS, 3, ApiVersionsRequest(client_software_name="test", client_software_version="1"))
+        self.count += 1
+        self.connection._session_ends = 0.0
+        return 0
+
+
+def test_records_of_a_response_outlive_a_sign_in_before_the_next_fetch(cluster: FakeCluster, client: Client) -> None:
+    key = TopicPartition("t", 0)
+    client.produce(*key, VALUES, batch_size=500)
+    with client.reader({key: 0}, ends={key: 1000}, fetch_size=1500, retry_damage=False) as reader:
+        session = ExpiredSession(client.leader(key, reader._lane))
+        assert [value for chunk in reader for value in chunk.columns.values] == VALUES
+    assert session.count == cluster.count(FETCH) > 5
+
+
+def test_responses_received_before_a_sign_in_belong_to_their_requests(client: Client) -> None:
+    key = TopicPartition("t", 0)
+    for value in (b"one", b"two"):
+        client.produce(*key, [value])
+    connection = client.leader(key, "pipelined")
+    for offset in (0, 1):
+        asked = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1)
+        connection.send(FETCH, FetchRequest(topics=[FetchTopic(topic="t", partitions=[asked])]), version_max=12)
+    session = ExpiredSession(connection)
+    connection.send(METADATA, MetadataRequest(topics=None), version_max=9)
+    for value in (b"one", b"two"):
+        row = connection.receive()[1].responses[0].partitions[0]
+        assert list(decode(row.records).values) == [value]
+    assert connection.receive()[1].topics[0].name == "t"
+    assert session.count == 1
 
 
 def test_a_deleted_topic_stops_no_other(cluster: FakeCluster, client: Client) -> None:
