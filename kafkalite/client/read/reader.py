@@ -21,7 +21,7 @@ from kafkalite._native.wire.aborted_filter import AbortedFilter
 from kafkalite._native.wire.batch import BatchError
 from kafkalite._native.wire.columns import last_mark
 from kafkalite.client.cluster import FETCH_VERSION_MAX, READ_COMMITTED, READ_UNCOMMITTED, RETRY_BACKOFF_S_MAX, by_topic
-from kafkalite.client.errors import UNREACHED, ConnectionLost, LogTruncated, RequestTimeout
+from kafkalite.client.errors import UNREACHED, ClientError, ConnectionLost, LogTruncated, ProtocolError, RequestTimeout
 from kafkalite.client.read.damage import has_other_in_sync
 from kafkalite.client.read.marks import UNMARKED, EpochHistory, Mark, Position
 from kafkalite.errors import CorruptMessage, ErrorCode, KafkaError, UnknownTopicOrPartition, error_for
@@ -325,7 +325,12 @@ class Reader:
         """
         self._raise_errors()
         found = self._take_kept()
-        self._send_all()
+        try:
+            self._send_all()
+        except ClientError as error:
+            if not found:
+                raise
+            found[0][0].error = error
         for position, offset, row in found:
             yield from self._decode(position, offset, row)
         if found:
@@ -438,6 +443,10 @@ class Reader:
         except (ConnectionLost, RequestTimeout) as error:
             self._fail(present, error)
             return
+        except ProtocolError as error:
+            for first in present[:1]:
+                first.error = error
+            return
         if answer.error_code:
             self._fail(present, error_for(answer.error_code))
             return
@@ -489,6 +498,8 @@ class Reader:
                 self._send(connection, sorted(going, key=lambda position: position.key in with_data))
             except (ConnectionLost, RequestTimeout) as error:
                 self._fail(going, error)
+            except ClientError as error:  # such as SignInRefused; the next poll raises it
+                going[0].error = error
 
     def _accept(self, position: ReadPosition, row: Any) -> bool:
         """Process one partition's response: advance past its records, or handle its error.

@@ -1,5 +1,6 @@
 """The client against a cluster that moves leaders, loses connections, refuses, is late, or answers nonsense."""
 
+import select
 import socket
 import threading
 import time
@@ -795,6 +796,50 @@ def test_responses_received_before_a_sign_in_belong_to_their_requests(client: Cl
         assert list(decode(row.records).values) == [value]
     assert connection.receive()[1].topics[0].name == "t"
     assert session.count == 1
+
+
+def test_records_are_handed_out_before_a_refused_sign_in_is_raised(client: Client) -> None:
+    key = TopicPartition("t", 0)
+    client.produce(*key, [b"one"])
+    with client.reader({key: 0}) as reader:
+        ExpiredSession(client.leader(key, reader._lane), 1)
+        assert [list(chunk.columns.values) for chunk in reader.poll()] == [[b"one"]]
+        with pytest.raises(SignInRefused, match="no token"):
+            reader.poll()
+        client.produce(*key, [b"two"])
+        assert [list(chunk.columns.values) for chunk in reader.poll()] == [[b"two"]]
+
+
+def test_records_kept_while_paused_are_handed_out_before_a_refused_sign_in_is_raised(client: Client) -> None:
+    key = TopicPartition("t", 0)
+    for value in (b"one", b"two"):
+        client.produce(*key, [value])
+    with client.reader({key: 0}, fetch_size=100) as reader:  # of one batch
+        ExpiredSession(client.leader(key, reader._lane), 2)
+        assert [list(chunk.columns.values) for chunk in reader.poll()] == [[b"one"]]
+        reader.pause([key])
+        assert reader.poll() == []
+        reader.resume([key])
+        assert [list(chunk.columns.values) for chunk in reader.poll()] == [[b"two"]]
+        with pytest.raises(SignInRefused, match="no token"):
+            reader.poll()
+
+
+def test_records_of_one_leader_are_handed_out_before_nonsense_of_another_is_raised(
+    cluster: FakeCluster, client: Client
+) -> None:
+    keys = [TopicPartition("t", partition) for partition in (0, 1)]
+    cluster.fail(FETCH, GARBAGE, skip=1)
+    with client.reader({}) as reader:
+        for key in keys:
+            client.produce(*key, [b"%d" % key.partition])
+            reader.add({key: 0})
+            reader._send_all()
+            select.select([client.leader(key, reader._lane)], [], [])
+        assert [list(chunk.columns.values) for chunk in reader.poll()] == [[b"0"]]
+        with pytest.raises(ProtocolError):
+            reader.poll()
+        assert list(next(iter(reader)).columns.values) == [b"1"]
 
 
 def test_a_deleted_topic_stops_no_other(cluster: FakeCluster, client: Client) -> None:
