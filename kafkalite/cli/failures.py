@@ -81,20 +81,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.action == "run":
-        return supervise() if arguments.restarts and "KAFKALITE_CHILD" not in os.environ else run_member(arguments)
+        supervised = arguments.restarts and "KAFKALITE_CHILD" not in os.environ
+        return supervise(arguments.restarts) if supervised else run_member(arguments)
     with open_client(arguments) as client:
         {"status": status_action, "ledger": ledger_action}[arguments.action](client, arguments)
     say_isolation("read_committed")
     return 0
 
 
-def supervise() -> int:
-    """Run the same command as a child process, and restart the child each time a signal kills it.
+def supervise(left: int) -> int:
+    """Run the same command as a child process, and restart the child up to `left` times if a signal kills it.
 
     Return the child's exit status once it exits by itself. CommandError when no restarts are left.
     """
     words = sys.argv[1:]
-    left = int(words[words.index("--restarts") + 1])
     stop = threading.Event()
     environment = {**os.environ, "KAFKALITE_CHILD": "1"}
     while True:

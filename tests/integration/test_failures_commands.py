@@ -113,6 +113,24 @@ def said(capsys: pytest.CaptureFixture[str], *words: str, status: int = 0) -> li
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
+def test_restarts_are_counted_by_the_last_flag_however_it_is_written(place: Path) -> None:
+    (place / "shop.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    words = ["failures", "run", "shop:handle", "--policy", "billing.toml", "--restarts", "9", "--restarts=1"]
+    ended = subprocess.run(
+        [sys.executable, "-m", "kafkalite", *words],
+        cwd=place,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines() == [
+        "kafkalite: the member was killed by signal 9 and is restarted",
+        "kafkalite: the member was killed by signal 9; no restarts are left",
+    ]
+
+
 @pytest.mark.slow
 def test_a_record_that_kills_the_process_and_the_way_back_of_its_letter(
     client: Client, broker: Broker, place: Path, capsys: pytest.CaptureFixture[str]
