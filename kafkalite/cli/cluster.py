@@ -25,7 +25,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.cli import EXIT_INTERRUPTED, Parser, UsageError
-from kafkalite.cli.common import SET_HELP, add_client_arguments, assignments, count, natural, open_client, quantity
+from kafkalite.cli.common import (
+    INT32_MAX,
+    SET_HELP,
+    add_client_arguments,
+    assignments,
+    count,
+    natural,
+    open_client,
+    quantity,
+    whole_number,
+)
 from kafkalite.cli.output import note, overwrite, print_json, print_table, say
 from kafkalite.errors import ErrorCode, error_for
 
@@ -331,10 +341,11 @@ def goal_of(arguments: argparse.Namespace, found: Overview) -> Goal:
 
 
 def ids_of(flag: str, text: str) -> list[int]:
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdigit() for part in parts):
+    found = [whole_number(part.strip(), 0, INT32_MAX) for part in text.split(",")]
+    ids = [each for each in found if each is not None]
+    if len(ids) < len(found):
         raise UsageError(f"{flag} {text}: expected comma-separated broker ids")
-    return [int(part) for part in parts]
+    return ids
 
 
 def show_plan(

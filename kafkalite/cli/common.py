@@ -125,18 +125,28 @@ def count(text: str) -> int:
     """Parse an integer from 1 to 2³¹ - 1, for argparse."""
     import argparse
 
-    if not text.isascii() or not text.isdigit() or not 0 < int(text[:20]) <= INT32_MAX:
+    found = whole_number(text, 1, INT32_MAX)
+    if found is None:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number from 1 to {INT32_MAX}")
-    return int(text)
+    return found
 
 
 def natural(text: str) -> int:
     """Parse an integer from 0 to 2⁶³ - 1, for argparse."""
     import argparse
 
-    if not text.isascii() or not text.isdigit() or int(text[:20]) > INT64_MAX:
+    found = whole_number(text, 0, INT64_MAX)
+    if found is None:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number from 0 to {INT64_MAX}")
-    return int(text)
+    return found
+
+
+def whole_number(text: str, low: int, high: int) -> int | None:
+    """Parse an integer of ASCII digits. Return None unless it is from `low` to `high`, which is at most INT64_MAX."""
+    if not text.isascii() or not text.isdigit():
+        return None
+    number = int(text.lstrip("0")[:20] or "0")  # int() refuses thousands of digits, and 20 are above INT64_MAX
+    return number if low <= number <= high else None
 
 
 def assignments(flag: str, texts: Iterable[str]) -> dict[str, str]:

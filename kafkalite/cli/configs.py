@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.cli import Parser, UsageError
-from kafkalite.cli.common import add_client_arguments, assignments, open_client
+from kafkalite.cli.common import INT32_MAX, add_client_arguments, assignments, open_client, whole_number
 from kafkalite.cli.output import note, print_json, print_table, say
 from kafkalite.errors import KafkaError
 
@@ -57,8 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if arguments.kind == "topic" and arguments.name is None:
         raise UsageError("the topic name is missing")
-    if arguments.kind == "broker" and arguments.name is not None and not arguments.name.isdigit():
-        raise UsageError(f"{arguments.name!r} is not a broker id")
+    if arguments.kind == "broker" and arguments.name is not None:
+        broker = whole_number(arguments.name, 0, INT32_MAX)
+        if broker is None:
+            raise UsageError(f"{arguments.name!r} is not a broker id")
+        arguments.name = str(broker)
     with open_client(arguments) as client:
         if arguments.kind == "broker" and arguments.name is None:
             arguments.name = only_broker(client)

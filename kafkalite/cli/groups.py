@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.cli import CommandError, Parser, UsageError, sentence
-from kafkalite.cli.common import add_client_arguments, natural, open_client
+from kafkalite.cli.common import INT32_MAX, add_client_arguments, natural, open_client, whole_number
 from kafkalite.cli.output import print_json, print_table, say
 from kafkalite.cli.times import moment
 from kafkalite.client.admin.resets import (
@@ -280,9 +280,10 @@ def topic_and_partition(text: str) -> tuple[str, int | None]:
     name, separator, number = text.partition(":")
     if not separator:
         return name, None
-    if not (number.isascii() and number.isdigit()):
+    partition = whole_number(number, 0, INT32_MAX)
+    if partition is None:
         raise UsageError(f"--topic {text}: expected TOPIC or TOPIC:PARTITION")
-    return name, int(number)
+    return name, partition
 
 
 def target_of(arguments: argparse.Namespace) -> Target:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.cli import UsageError
-from kafkalite.cli.common import add_client_arguments, count, security_from
+from kafkalite.cli.common import add_client_arguments, count, security_from, whole_number
 from kafkalite.cli.metrics_page import add_metrics_arguments, metrics_page
 from kafkalite.cli.serving import Ready, add_serving_arguments, serve
 from kafkalite.web.server import Address, parse_address
@@ -137,6 +137,7 @@ def port(text: str) -> int:
     """Parse a port number, for argparse; 0 means a free port."""
     import argparse
 
-    if not text.isascii() or not text.isdigit() or int(text[:10]) > 65535:
+    found = whole_number(text, 0, 65535)
+    if found is None:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a port number")
-    return int(text)
+    return found

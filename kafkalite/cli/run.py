@@ -22,7 +22,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.cli import EXIT_FAILURE, UsageError, fail
-from kafkalite.cli.common import SET_HELP
+from kafkalite.cli.common import INT32_MAX, SET_HELP, whole_number
 from kafkalite.cli.serving import LEVELS, beginning
 from kafkalite.cli.start import directory, overrides_from
 
@@ -93,9 +93,10 @@ def run(arguments: argparse.Namespace) -> int:
 def parse_topic(text: str) -> tuple[str, int]:
     """Parse NAME or NAME:PARTITIONS. (Topic names contain no colon.)"""
     name, separator, number = text.partition(":")
-    if not name or (separator and not (number.isascii() and number.isdigit() and int(number[:9]) > 0)):
+    partitions = whole_number(number, 1, INT32_MAX) if separator else 1
+    if not name or partitions is None:
         raise UsageError(f"--topic {text}: expected NAME or NAME:PARTITIONS")
-    return name, int(number) if separator else 1
+    return name, partitions
 
 
 def _start_registry(running: contextlib.ExitStack, broker: Broker) -> str:

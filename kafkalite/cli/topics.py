@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kafkalite.cli import Parser, UsageError
-from kafkalite.cli.common import INT64_MAX, add_client_arguments, assignments, count, natural, open_client
+from kafkalite.cli.common import INT64_MAX, add_client_arguments, assignments, count, natural, open_client, whole_number
 from kafkalite.cli.output import print_json, print_table, say
 from kafkalite.errors import ErrorCode, KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition, uuid_text
@@ -276,9 +276,10 @@ def delete_records_action(client: Client, arguments: argparse.Namespace) -> None
 
 def offset_of(text: str) -> int:
     """Parse the offset in --before. UsageError if it is invalid."""
-    if not text.isascii() or not text.isdigit() or int(text[:20]) > INT64_MAX:
+    offset = whole_number(text, 0, INT64_MAX)
+    if offset is None:
         raise UsageError(f'--before {text[:40]}: expected an offset or "end"')
-    return int(text)
+    return offset
 
 
 def report(arguments: argparse.Namespace, done: str, names: list[str], otherwise: str = "") -> None:

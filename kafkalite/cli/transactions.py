@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.cli import Parser, UsageError
-from kafkalite.cli.common import add_client_arguments, natural, open_client
+from kafkalite.cli.common import INT32_MAX, add_client_arguments, natural, open_client, whole_number
 from kafkalite.cli.output import print_json, print_table, say
 from kafkalite.model import TopicPartition
 
@@ -108,6 +108,7 @@ def abort_action(client: Client, arguments: argparse.Namespace) -> None:
 def partition_of(text: str) -> TopicPartition:
     """Parse TOPIC:PARTITION."""
     name, _, number = text.rpartition(":")
-    if not name or not (number.isascii() and number.isdigit()):
+    partition = whole_number(number, 0, INT32_MAX)
+    if not name or partition is None:
         raise UsageError(f"{text!r} is not of the form TOPIC:PARTITION")
-    return TopicPartition(name, int(number))
+    return TopicPartition(name, partition)

@@ -93,7 +93,7 @@ def parse_bootstrap(servers: str | Iterable[str]) -> list[tuple[str, int]]:
         host, separator, port = item.rpartition(":")
         if not separator or port.endswith("]") or (":" in host and not host.startswith("[")):
             host, port = item, str(DEFAULT_PORT)
-        if not port.isdigit() or not 0 < int(port) < 65536 or not host.strip("[]"):
+        if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536 or not host.strip("[]"):
             raise ValueError(f"{item!r} is not host:port")
         found.append((host.strip("[]"), int(port)))
     if not found:

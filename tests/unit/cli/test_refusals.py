@@ -12,6 +12,9 @@ import pytest
 
 from kafkalite.broker import Broker
 from kafkalite.cli import COMMANDS, main
+from kafkalite.cli.common import count, natural
+from kafkalite.cli.registry import port
+from kafkalite.cli.run import parse_topic
 
 pytestmark = pytest.mark.integration
 
@@ -161,6 +164,16 @@ start --load x --load-options=--compact --data-dir unused
 nosuchcommand
 """
 
+NUMBERS = """
+topics create t --partitions DIGITS
+topics delete-records t -p 0 --before DIGITS
+topics delete-records t -p DIGITS --before 0
+configs describe broker DIGITS
+cluster move --drain DIGITS
+transactions open -t t:DIGITS
+registry --port DIGITS
+run --topic t:DIGITS -- true
+"""
 PATHS = """
 start --config missing
 start --config folder
@@ -328,6 +341,17 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 @pytest.mark.parametrize("line", lines_of(FLAGS))
 def test_flags_that_cannot_be_meant(refused: Refused, line: str) -> None:
     refused(line)
+
+
+@pytest.mark.parametrize("line", lines_of(NUMBERS))
+@pytest.mark.parametrize("digits", ["0" * 20 + "9" * 20, "9" * 5000], ids=["after zeros", "thousands"])
+def test_numbers_of_too_many_digits(refused: Refused, line: str, digits: str) -> None:
+    assert "cannot connect" not in refused(line.replace("DIGITS", digits))
+
+
+@pytest.mark.parametrize("parse", [count, natural, port, lambda text: parse_topic(f"t:{text}")[1]])
+def test_leading_zeros_do_not_count(parse: Callable[[str], int]) -> None:
+    assert parse("0" * 5000 + "17") == 17
 
 
 @pytest.mark.parametrize("line", lines_of(PATHS))

@@ -97,7 +97,7 @@ def test_bootstrap_list(text: str, found: list[tuple[str, int]]) -> None:
     assert parse_bootstrap(text.split(",")) == found
 
 
-@pytest.mark.parametrize("text", ["", ",", "a:", "a:x", "a:0", "a:65536", ":9092"])
+@pytest.mark.parametrize("text", ["", ",", "a:", "a:x", "a:0", "a:65536", "a:²", ":9092"])
 def test_bootstrap_list_that_is_none(text: str) -> None:
     with pytest.raises(ValueError, match=r"bootstrap|host:port"):
         parse_bootstrap(text)
