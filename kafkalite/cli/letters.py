@@ -22,6 +22,8 @@ from __future__ import annotations
 import argparse
 import getpass
 import os
+import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -312,20 +314,38 @@ def edit_of(arguments: argparse.Namespace) -> Callable[[Message], Message] | Non
         raise UsageError(f"{arguments.patch}: {error.strerror}") from error
     except ValueError as error:
         raise UsageError(str(error)) from error
-    return edited if arguments.edit else None
+    return editor_edit(os.environ.get("EDITOR", "")) if arguments.edit else None
 
 
-def edited(message: Message) -> Message:
-    """Open a record's value in $EDITOR. Return the record with the new value."""
-    editor = os.environ.get("EDITOR")
-    if not editor:
+def editor_edit(editor: str) -> Callable[[Message], Message]:
+    """Return a function that opens a record's value in an editor, the value of $EDITOR. UsageError if there is none.
+
+    The function raises NotEdited if the editor fails.
+    """
+    from kafkalite.failures.edits import NotEdited
+
+    try:
+        words = shlex.split(editor)
+    except ValueError as error:
+        raise UsageError(f"$EDITOR {editor}: {error}") from error
+    if not words:
         raise UsageError("--edit requires $EDITOR to be set")
-    with tempfile.NamedTemporaryFile(suffix=".value") as file:
-        file.write(message.value or b"")
-        file.flush()
-        subprocess.run([*editor.split(), file.name], check=True)
-        value = Path(file.name).read_bytes()
-    return message._replace(value=value)
+    if shutil.which(words[0]) is None:
+        raise UsageError(f"$EDITOR {editor}: there is no program {words[0]!r}")
+
+    def edit(message: Message) -> Message:
+        with tempfile.NamedTemporaryFile(suffix=".value") as file:
+            file.write(message.value or b"")
+            file.flush()
+            status = subprocess.run([*words, file.name], check=False).returncode
+            after = Path(file.name).read_bytes()
+        if status:
+            where = f"{message.topic}-{message.partition}-{message.offset}"
+            ended = f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"
+            raise NotEdited(f"dead letter {where}: the editor {words[0]} {ended}")
+        return message._replace(value=after)
+
+    return edit
 
 
 def resolve_action(client: Client, arguments: argparse.Namespace) -> int:

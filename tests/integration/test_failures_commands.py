@@ -461,8 +461,12 @@ def test_an_edited_letter_goes_back_with_the_hash_of_what_it_was(
     editor = place / "editor"
     editor.write_text("#!/bin/sh\nsed -i s/7/x/ $1\n")
     editor.chmod(0o755)
-    monkeypatch.setenv("EDITOR", str(editor))
     words = ("letters", "redrive", "billing", "--yes", "--edit", "-b", broker.bootstrap_servers)
+    monkeypatch.setenv("EDITOR", "false")
+    assert main([*words]) == 1
+    assert ": the editor false exited with status 1" in capsys.readouterr().err
+    assert records(client, "retry.billing.orders.0s") == []
+    monkeypatch.setenv("EDITOR", str(editor))
     assert said(capsys, *words) == [{"sent": 40, "too_often": 0}]
     found = {record.value: dict(record.headers) for record in records(client, "retry.billing.orders.0s")}
     assert found[b"1x"]["dlq.edited"].decode() == hashlib.sha256(b"17").hexdigest()

@@ -354,6 +354,12 @@ def test_leading_zeros_do_not_count(parse: Callable[[str], int]) -> None:
     assert parse("0" * 5000 + "17") == 17
 
 
+@pytest.mark.parametrize("editor", ["", " ", "no-such-editor -w", "sed 's/a/b/"])
+def test_editors_that_cannot_be_run(refused: Refused, monkeypatch: pytest.MonkeyPatch, editor: str) -> None:
+    monkeypatch.setenv("EDITOR", editor)
+    assert "$EDITOR" in refused("letters redrive g --edit")
+
+
 @pytest.mark.parametrize("line", lines_of(PATHS))
 def test_files_that_are_not_there_or_something_else(refused: Refused, line: str) -> None:
     refused(line)
