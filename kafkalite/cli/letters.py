@@ -320,7 +320,8 @@ def edit_of(arguments: argparse.Namespace) -> Callable[[Message], Message] | Non
 def editor_edit(editor: str) -> Callable[[Message], Message]:
     """Return a function that opens a record's value in an editor, the value of $EDITOR. UsageError if there is none.
 
-    The function raises NotEdited if the editor fails.
+    The function raises NotEdited if the editor fails. A value that the editor leaves as it is stays the same, even a
+    null value, which the editor shows as an empty file.
     """
     from kafkalite.failures.edits import NotEdited
 
@@ -334,8 +335,9 @@ def editor_edit(editor: str) -> Callable[[Message], Message]:
         raise UsageError(f"$EDITOR {editor}: there is no program {words[0]!r}")
 
     def edit(message: Message) -> Message:
+        before = message.value or b""
         with tempfile.NamedTemporaryFile(suffix=".value") as file:
-            file.write(message.value or b"")
+            file.write(before)
             file.flush()
             status = subprocess.run([*words, file.name], check=False).returncode
             after = Path(file.name).read_bytes()
@@ -343,7 +345,7 @@ def editor_edit(editor: str) -> Callable[[Message], Message]:
             where = f"{message.topic}-{message.partition}-{message.offset}"
             ended = f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"
             raise NotEdited(f"dead letter {where}: the editor {words[0]} {ended}")
-        return message._replace(value=after)
+        return message if after == before else message._replace(value=after)
 
     return edit
 

@@ -11,6 +11,12 @@ from kafkalite.failures.events import Message
 LETTER = Message("dlq", 0, 7, 0, b"k", b"a lot")
 
 
+@pytest.mark.parametrize("value", [None, b"", b"a lot"])
+def test_a_value_that_the_editor_leaves_as_it_is(value: bytes | None) -> None:
+    message = LETTER._replace(value=value)
+    assert editor_edit("true")(message) == message
+
+
 def test_an_editor_with_quoted_arguments(tmp_path: Path) -> None:
     editor = tmp_path / "my editor"
     editor.write_text('#!/bin/sh\nexec sed "$@"\n')
