@@ -376,7 +376,8 @@ class LetterBox:
         more: list[tuple[str, bytes | None]] = []
         if edit is not None:
             edited = edit(message)
-            if edited.value != message.value:
+            edited = edited._replace(headers=tuple(edited.headers))
+            if edited != message:
                 more.append((EDITED, hashlib.sha256(message.value or b"").hexdigest().encode()))
                 message = edited
         if to_main or not letter.id:
