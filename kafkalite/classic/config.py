@@ -13,6 +13,7 @@ Source: Kafka 0.7.2 (`kafkalite.classic`, fact 7).
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -31,6 +32,7 @@ INT32_MAX: Final = 2**31 - 1
 PORT_MAX: Final = 65_535
 FETCH_SIZE_MAX: Final = 64 * 1024 * 1024
 """Default of fetch.size.max, a key that 0.7 lacks: messages larger than fetch.size are refetched up to this size."""
+NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
 CODECS: Final = (0, 1, 2)
 """none, gzip, snappy."""
 SMALLEST: Final = "smallest"
@@ -58,7 +60,7 @@ def csv_map(key: str, text: str) -> dict[str, int]:
     found: dict[str, int] = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
         topic, separator, number = pair.rpartition(":")
-        if separator and number.strip().lstrip("-").isdigit():
+        if separator and NUMBER.fullmatch(number.strip()):
             found[topic.strip()] = int(number)
         else:
             logger.error("%s: ignoring %r, which is not topic:number", key, pair)

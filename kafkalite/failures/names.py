@@ -126,6 +126,6 @@ def parse_origin(text: str) -> tuple[TopicPartition, int]:
     """Parse the result of `origin_text`. Topic names may contain dashes. Raises ValueError."""
     topic, _, rest = text.rpartition("-")
     topic, _, partition = topic.rpartition("-")
-    if not topic or not partition.isdecimal() or not rest.isdecimal():
+    if not topic or not all(number.isdecimal() and len(number) <= 19 for number in (partition, rest)):
         raise ValueError(f"{text!r} is not a record; write TOPIC-PARTITION-OFFSET")
     return TopicPartition(topic, int(partition)), int(rest)

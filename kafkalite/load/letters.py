@@ -26,7 +26,7 @@ from kafkalite.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrParti
 from kafkalite.failures.adapters.columnar import columns_of, messages_of
 from kafkalite.failures.committed_reading import decided
 from kafkalite.failures.events import Failure, FailureKind, Goal, Letter, Message, Put
-from kafkalite.failures.headers import FIRST, GROUP, REDRIVEN, letter_of, rendered
+from kafkalite.failures.headers import FIRST, GROUP, REDRIVEN, letter_of, number_of, rendered
 from kafkalite.failures.topics import DEAD_LETTER_SETTINGS, size_max
 from kafkalite.load.storage import LoadError
 from kafkalite.model import TopicPartition
@@ -171,7 +171,6 @@ def _rendered(storage: Storage, about: Mapping[str, Any], topic: LetterTopic, ro
     """Yield the dead letters as messages, in lists of at most SEND_MAX."""
     batch: list[Message] = []
     for message, exception, error, failed_ms in _bad_records(storage, about["files"]):
-        rounds = dict(message.headers).get(REDRIVEN) or b"0"
         letter = Letter(
             "",
             topic.group,
@@ -179,7 +178,7 @@ def _rendered(storage: Storage, about: Mapping[str, Any], topic: LetterTopic, ro
             message.offset,
             attempt=1,
             first=failed_ms,
-            rounds=int(rounds) if rounds.isdigit() else 0,
+            rounds=max(number_of(dict(message.headers).get(REDRIVEN)) or 0, 0),
         )
         failure = Failure(FailureKind.FATAL, exception, text=error)
         put = Put(Goal.DEAD, topic.name, message.partition, message, letter, failure, failed_ms)

@@ -126,7 +126,7 @@ def read_identity(directory: str, node_id: int) -> Identity | None:
     if ours is not None and ours != str(FORMAT_VERSION):
         raise StartupError(f"{directory} has data format {ours}, but this release supports only {FORMAT_VERSION}")
     stored = values.get("node.id", values.get("broker.id", ""))
-    if stored.lstrip("-").isdigit() and int(stored) != node_id:
+    if stored.removeprefix("-").isdecimal() and int(stored) != node_id:
         raise StartupError(f"node.id: {directory} belongs to node {stored}, but the configuration says {node_id}")
     return Identity(values["cluster.id"], node_id, ours is not None, CLUSTER_KEY in values, version != KAFKA_VERSION)
 

@@ -31,6 +31,7 @@ MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 """The SASL mechanisms with which a broker can authenticate to controllers and other brokers."""
 SERVERS_KEY: Final = "controller.quorum.bootstrap.servers"
 _SERVER: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+(?:%\w+)?)\]|([A-Za-z0-9._-]+)):([0-9]{1,5})")
+_ID: Final = re.compile(r"[0-9]{1,10}")
 KEYS: Final = (
     SERVERS_KEY,
     VOTERS_KEY,
@@ -152,7 +153,7 @@ class ClusterRows:
         voters = {}
         for item in self.controller_quorum_voters:
             number, separator, server = item.partition("@")
-            if not separator or not number.isascii() or not number.isdigit():
+            if not separator or not _ID.fullmatch(number):
                 raise ConfigError(VOTERS_KEY, f"must be id@host:port, not {item[:80]!r}")
             voters[int(number)] = parse_server(VOTERS_KEY, server)
         return voters

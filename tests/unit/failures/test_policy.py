@@ -91,6 +91,8 @@ def test_names() -> None:
     assert (layout.dead("orders"), layout.ledger) == ("dlq.billing.orders", "kafkalite.failures.billing")
     assert list(policy(RetryTopics(["10 s", "1 min"]), order="key").layout.lanes) == ["orders", "retry.billing.orders"]
     assert parse_origin(origin_text(TopicPartition("a-b", 3), 1842)) == (TopicPartition("a-b", 3), 1842)
+    with pytest.raises(ValueError, match="write TOPIC-PARTITION-OFFSET"):
+        parse_origin("a-b-3-" + "1" * 5000)
 
 
 @pytest.mark.parametrize(

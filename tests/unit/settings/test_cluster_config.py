@@ -69,6 +69,11 @@ def test_settings_of_a_cluster_mean_nothing_without_a_role() -> None:
         ({**IN_CLUSTER, "controller.quorum.bootstrap.servers": "one"}, "controller.quorum.bootstrap", "host:port"),
         ({**IN_CLUSTER, "controller.quorum.bootstrap.servers": "one:0"}, "controller.quorum.bootstrap", "host:port"),
         ({**IN_CLUSTER, "controller.quorum.voters": "one:9093"}, "controller.quorum.voters", "id@host:port"),
+        (
+            {**IN_CLUSTER, "controller.quorum.voters": "1" * 99 + "@one:9093"},
+            "controller.quorum.voters",
+            "id@host:port",
+        ),
         ({**IN_CLUSTER, "controller.quorum.voters": "7@one:9093"}, "node.id", "id of a controller"),
         ({**IN_CLUSTER, "controller.listener.names": "none"}, "controller.listener.names", "is empty"),
         (
