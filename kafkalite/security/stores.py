@@ -78,7 +78,15 @@ def read_key_store(config: TlsSettings, now: float | None = None) -> KeyStore:
 
 
 def read_trust_store(config: TlsSettings) -> TrustStore | None:
-    """Load the trusted CAs of a listener. Return None if none are configured. ConfigError."""
+    """Load the trusted CAs of a listener, with ssl.crl.location. Return None if none are configured. ConfigError."""
+    store = _trusted(config)
+    if store is not None and config.ssl_crl_location:
+        lists = read_file("ssl.crl.location", config.ssl_crl_location)
+        _parsed("ssl.crl.location", config.ssl_crl_location, lambda: store.revoke(lists))
+    return store
+
+
+def _trusted(config: TlsSettings) -> TrustStore | None:
     key = "ssl.truststore.location"
     path = config.ssl_truststore_location
     if config.ssl_truststore_certificates:
@@ -95,14 +103,9 @@ def read_trust_store(config: TlsSettings) -> TrustStore | None:
     if _kind(key, path, data) == "PKCS12":
         if config.ssl_truststore_password is None:
             raise ConfigError("ssl.truststore.password", f"is missing, and {path} is encrypted")
-        store = _parsed(key, path, lambda: TrustStore.from_pkcs12(data, _secret(config.ssl_truststore_password)))
-    else:
-        _refuse_password("ssl.truststore.password", config.ssl_truststore_password)
-        store = _parsed(key, path, lambda: TrustStore.from_pem(data))
-    if config.ssl_crl_location:
-        lists = read_file("ssl.crl.location", config.ssl_crl_location)
-        _parsed("ssl.crl.location", config.ssl_crl_location, lambda: store.revoke(lists))
-    return store
+        return _parsed(key, path, lambda: TrustStore.from_pkcs12(data, _secret(config.ssl_truststore_password)))
+    _refuse_password("ssl.truststore.password", config.ssl_truststore_password)
+    return _parsed(key, path, lambda: TrustStore.from_pem(data))
 
 
 def _key_file(key: str, config: TlsSettings) -> KeyStore:

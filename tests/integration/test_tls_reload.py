@@ -234,9 +234,15 @@ def test_tickets_of_tls_1_3_are_given_where_coming_back_spares_something(
             assert sock.session_reused is given
 
 
-def test_revoked_certificate_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("inline", [False, True], ids=["trust store in a file", "trust store in the settings"])
+def test_revoked_certificate_is_refused(tmp_path: Path, inline: bool) -> None:
     lists = tmp_path / "revoked.pem"
     tls = TlsBroker(tmp_path, ssl_crl_location=str(lists))
+    if inline:
+        del tls.settings["ssl.truststore.location"]
+        tls.settings["ssl.truststore.type"] = "PEM"
+        tls.settings["ssl.truststore.certificates"] = tls.authority_file.read_text()
+        tls.broker = Broker(tls.settings)
     lists.write_bytes(tls.authority.revocations())
     with tls:
         assert serves(tls, tls.alice_file)
