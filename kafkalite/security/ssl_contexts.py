@@ -72,6 +72,8 @@ def context_of_client(settings: Mapping[str, str]) -> ssl.SSLContext:
     if trusted is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.load_verify_locations(cadata=trusted.to_pem().decode("ascii"))
+    if config.ssl_crl_location:
+        _load_revocations(context, config.ssl_crl_location)
     choose_versions(context, config)
     check = settings.get(NAME_CHECK_KEY, "https").strip().lower()
     if check not in {"", "https"}:

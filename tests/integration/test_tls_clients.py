@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kafkalite.client import Client, Security
+from kafkalite.client import BrokerUnreachable, Client, Security
 from tests.kit.harness import round_trips
 from tests.kit.harness.certificates import PASSWORD
 from tests.kit.harness.round_trips import LINES
@@ -189,6 +189,21 @@ def test_host_name_is_checked_unless_that_is_turned_off(tls: TlsBroker) -> None:
         relaxed = elsewhere / "relaxed.properties"
         relaxed.write_text(config.read_text() + "ssl.endpoint.identification.algorithm=\n")
         kafkalite(*arguments, "--command-config", str(relaxed))
+
+
+def test_client_refuses_a_broker_whose_certificate_was_revoked(tls: TlsBroker, tmp_path: Path) -> None:
+    lists = tmp_path / "revoked.pem"
+    settings = {
+        "security.protocol": "SSL",
+        "ssl.truststore.location": str(tls.authority_file),
+        "ssl.crl.location": str(lists),
+    }
+    lists.write_bytes(tls.authority.revocations(tls.alice))
+    with Client(tls.address(), security=Security(settings)) as client:
+        assert client.brokers()
+    lists.write_bytes(tls.authority.revocations(tls.server))
+    with pytest.raises(BrokerUnreachable, match="certificate revoked"):
+        Client(tls.address(), security=Security(settings)).brokers()
 
 
 def test_large_records_pass_both_ways_through_a_small_socket(tls: TlsBroker) -> None:

@@ -81,7 +81,7 @@ class TlsRows:
         PASSWORD, None, "Trusted certificates as PEM text with ssl.truststore.type=PEM, instead of a file."
     )
     ssl_crl_location: str | None = setting(
-        STRING, None, "Certificate revocation lists as PEM. If set, each certificate in a client's chain needs one."
+        STRING, None, "Certificate revocation lists as PEM. If set, each certificate in the peer's chain needs one."
     )
     ssl_client_auth: str = setting(
         STRING,
