@@ -82,7 +82,7 @@ class LogRows:
 
     # Defaults of topic settings
     log_segment_bytes: int = setting(INT, GIB, "Default of segment.bytes.", unit="bytes", low=14, dynamic=True)
-    log_roll_ms: int | None = setting(LONG, None, "Default of segment.ms, in hours.", unit="ms", low=1, dynamic=True)
+    log_roll_ms: int | None = setting(LONG, None, "Default of segment.ms.", unit="ms", low=1, dynamic=True)
     log_roll_hours: int = setting(INT, 168, "Default of segment.ms where log.roll.ms is unset.", unit="hours", low=1)
     log_roll_jitter_ms: int | None = setting(
         LONG, None, "Default of segment.jitter.ms.", unit="ms", low=0, dynamic=True

@@ -1,5 +1,6 @@
 """The settings table: parsing, precedence, refusals, and what DescribeConfigs will say."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,13 @@ def test_every_setting_is_documented_and_its_attribute_exists() -> None:
             assert row.key == key
             assert row.doc.endswith("."), key
             assert getattr(config, row.attribute) == row.default, key
+
+
+def test_no_text_of_a_setting_names_another_unit_than_its_own() -> None:
+    units = re.compile(r"\bin (milliseconds|ms|seconds|s|minutes|hours|days|bytes)\b")
+    rows = [*BROKER_SETTINGS.values(), *TOPIC_SETTINGS.values()]
+    named = {row.key: (units.findall(row.doc), row.unit) for row in rows}
+    assert {key: found for key, (found, unit) in named.items() if set(found) - {unit}} == {}
 
 
 def test_topic_defaults_equal_the_broker_settings_they_come_from() -> None:
