@@ -48,9 +48,7 @@ class TokenEndpoint:
         """Read URL and credentials from the settings. Raises ConfigError if one is missing."""
         self._url = settings.get(URL_KEY, "").strip()
         if urllib.parse.urlsplit(self._url).scheme not in {"https", "http"}:
-            raise ConfigError(
-                URL_KEY, f"must be an https:// URL, not {self._url!r}; in Python you can pass a token function instead"
-            )
+            raise ConfigError(URL_KEY, "must be an https:// URL; in Python you can pass a token function instead")
         identity = settings.get(ID_KEY) or options.get("clientId", "")
         secret = settings.get(SECRET_KEY) or options.get("clientSecret", "")
         if not identity or not secret:

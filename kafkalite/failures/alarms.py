@@ -37,13 +37,13 @@ logger = logging.getLogger(__name__)
 class AlarmSender:
     """Sends alarms to one URL; see the module. Raises ValueError if the URL is not an HTTP URL.
 
-    Log lines contain only the host of the URL, because the rest may be a secret.
+    Log lines contain only the host of the URL, and errors nothing of it, because it may contain a secret.
     """
 
     def __init__(self, url: str, group: str) -> None:
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.netloc:
-            raise ValueError(f"{url!r} is not an http:// or https:// URL")
+            raise ValueError("the alarm URL is not an http:// or https:// URL")
         self._url = url
         self._host = parts.netloc.rpartition("@")[2]
         self._group = group

@@ -2,8 +2,8 @@
 
     org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret" user_bob="other";
 
-Words may be in quotation marks, with Java's escapes, and comments are Java's. Errors quote at most the name of the
-login module, because the text contains passwords. Source: Kafka's JaasConfig and the JDK's StreamTokenizer.
+Words may be in quotation marks, with Java's escapes, and comments are Java's. Errors quote nothing of the text, which
+contains passwords, even in an unexpected place. Source: Kafka's JaasConfig and the JDK's StreamTokenizer.
 
 Thread rule: pure functions; any thread.
 """
@@ -55,7 +55,7 @@ def parse(text: str, key: str = KEY) -> LoginModule:
     name = _word(tokens, key, "a login module")
     kind = MODULES.get(name.rpartition(".")[2])
     if kind is None:
-        raise ConfigError(key, f"unknown login module {name[:80]!r}; expected {' or '.join(MODULES)}")
+        raise ConfigError(key, f"unknown login module; expected {' or '.join(MODULES)}")
     if _word(tokens, key, "a control flag").lower() not in _FLAGS:
         raise ConfigError(key, f"the control flag must be one of {', '.join(sorted(_FLAGS))}")
     options: dict[str, str] = {}

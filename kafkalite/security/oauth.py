@@ -148,6 +148,7 @@ class KeySet:
         `tls` has a client's TLS settings for an https address.
         """
         self._url = settings.sasl_oauthbearer_jwks_endpoint_url or ""
+        self._shown_url = _without_secrets(self._url)
         self._refresh_s = settings.sasl_oauthbearer_jwks_endpoint_refresh_ms / 1000
         self._retry_s = settings.sasl_oauthbearer_jwks_endpoint_retry_backoff_ms / 1000
         self._retry_s_max = settings.sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms / 1000
@@ -167,7 +168,7 @@ class KeySet:
             try:
                 self._keys = _parse_keys(self._read(self._url))
             except (OSError, ValueError) as error:
-                raise ConfigError(KEYS_KEY, f"{self._url[:256]}: {error}") from None
+                raise ConfigError(KEYS_KEY, f"{self._shown_url}: {error}") from None
         self._thread = threading.Thread(target=self._run, name="kafkalite-jwks", daemon=True)
         self._thread.start()
 
@@ -231,11 +232,17 @@ class KeySet:
             return _parse_keys(self._read(self._url))
         except (OSError, ValueError) as error:
             logger.warning(
-                "could not refresh the JWKS keys; the present keys stay in use: %s: %s", self._url[:256], error
+                "could not refresh the JWKS keys; the present keys stay in use: %s: %s", self._shown_url, error
             )
         except Exception:
             logger.exception("could not refresh the JWKS keys; the present keys stay in use")
         return None
+
+
+def _without_secrets(url: str) -> str:
+    """Return a URL for messages: without user, password and query."""
+    parts = urllib.parse.urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()[:256]
 
 
 def _context(settings: Mapping[str, str]) -> ssl.SSLContext | None:

@@ -6,6 +6,7 @@ import pytest
 
 from kafkalite.client import token_endpoint
 from kafkalite.client.token_endpoint import ID_KEY, SECRET_KEY, URL_KEY, TokenEndpoint
+from kafkalite.errors import ConfigError
 from kafkalite.security.sasl import Refused
 from tests.kit.fakes.raw_http import DRIPS, RawHttp, dripping, redirect_to, sent
 
@@ -20,6 +21,12 @@ def test_a_token_comes_for_the_clients_credentials() -> None:
     with RawHttp(sent(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(TOKEN) + TOKEN)) as server:
         assert asked(server) == "abc"
     assert b"Authorization: Basic bWU6czNjcmV0\r\n" in server.requests[0]
+
+
+def test_a_refused_address_is_not_quoted_since_it_may_hold_a_secret() -> None:
+    with pytest.raises(ConfigError, match="must be an https:// URL") as refusal:
+        TokenEndpoint({URL_KEY: "issuer/token?key=hidden", ID_KEY: "me", SECRET_KEY: "s3cret"}, {})
+    assert "hidden" not in str(refusal.value)
 
 
 @pytest.mark.parametrize(("first", "drop"), DRIPS)

@@ -85,6 +85,12 @@ def test_log_lines_name_the_host_alone(caplog: pytest.LogCaptureFixture) -> None
     assert "s3cret" not in caplog.text
 
 
+def test_an_address_that_is_refused_is_not_quoted() -> None:
+    with pytest.raises(ValueError, match="is not an http:// or https:// URL") as refusal:
+        AlarmSender("hooks.example.com/s3cret", "billing")
+    assert "s3cret" not in str(refusal.value)
+
+
 def test_an_alarm_may_quote_what_is_no_unicode() -> None:
     with RawHttp(GOOD) as server:
         sender = AlarmSender(server.url, "billing")

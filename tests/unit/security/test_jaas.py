@@ -35,7 +35,9 @@ def test_what_is_read(text: str, kind: str, options: dict[str, str]) -> None:
     [
         ("", "lacks a login module"),
         (";", "lacks a login module"),
-        ("Krb5LoginModule required;", "unknown login module 'Krb5LoginModule'"),
+        ("Krb5LoginModule required;", "unknown login module; expected PlainLoginModule"),
+        ("hidden", "unknown login module; expected PlainLoginModule"),
+        ("'hidden' required user_a=b;", "unknown login module; expected PlainLoginModule"),
         ("PlainLoginModule;", "lacks a control flag"),
         ("PlainLoginModule needed;", "control flag must be one of"),
         ('PlainLoginModule required user_a="hidden"', "does not end with a semicolon"),

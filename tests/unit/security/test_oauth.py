@@ -318,6 +318,16 @@ def trusting(path: Path, **more: str) -> dict[str, str]:
     return {"ssl.truststore.location": str(path), **more}
 
 
+def test_failed_fetch_logs_the_address_without_the_secrets_that_it_may_hold(caplog: pytest.LogCaptureFixture) -> None:
+    def read(_url: str) -> bytes:
+        raise OSError("no route")
+
+    url = "https://me:hidden@issuer:8443/keys?token=hidden"
+    assert KeySet(settings(sasl_oauthbearer_jwks_endpoint_url=url), read)._fetch() is None
+    assert "https://issuer:8443/keys: no route" in caplog.text
+    assert "hidden" not in caplog.text
+
+
 def test_keys_by_https_from_a_server_that_is_trusted(key_server: KeyServer, tmp_path: Path) -> None:
     url = f"https://127.0.0.1:{key_server.port}/keys"
     tls = trusting(tmp_path / "authority.pem")
