@@ -64,14 +64,15 @@ class Job(Protocol):
 
 
 class _Strand:
-    """One connection's jobs. The first of them waits for its turn or runs."""
+    """One connection's jobs, or one job that completes an earlier request. The first waits for its turn or runs."""
 
-    __slots__ = ("client", "holder", "jobs", "work")
+    __slots__ = ("client", "holder", "jobs", "runs", "work")
 
     def __init__(self, client: Client, holder: Holder) -> None:
         self.client = client
         self.holder = holder
         self.jobs: deque[Job] = deque()
+        self.runs = False  # whether the first job runs
         self.work: Work | None = None  # the first job's work that is left for the I/O pool
 
 
@@ -104,6 +105,7 @@ class LongRequests:
         self._ready = threading.Condition(self._lock)
         self.strands: dict[Client, _Strand] = {}
         """Connection → its jobs here; connections without jobs have no entry."""
+        self._completing: set[_Strand] = set()  # those of `finish`
         self._turns = _Turns()
         self._disk_turns = _Turns()
         self._thread: threading.Thread | None = None
@@ -121,7 +123,7 @@ class LongRequests:
     def waiting_count(self) -> int:
         """The number of long requests that wait or run."""
         with self._lock:
-            return sum(len(strand.jobs) for strand in self.strands.values())
+            return sum(len(strand.jobs) for strand in self._all_locked())
 
     def share_of(self, client: Client) -> InlineShare:
         """Return the InlineShare of this client's holder, which all connections of the holder use."""
@@ -153,6 +155,7 @@ class LongRequests:
             dropped = self._stopping
             if not dropped:
                 self._begin_locked(strand)
+                self._completing.add(strand)
         if dropped:
             job.drop()
 
@@ -164,7 +167,7 @@ class LongRequests:
         with self._ready:
             self._stopping = True
             self._ready.notify_all()
-            jobs = [job for strand in self.strands.values() for job in strand.jobs]
+            jobs = [job for strand in self._all_locked() for job in list(strand.jobs)[strand.runs :]]
             thread = self._thread
         for job in jobs:
             job.drop()
@@ -174,6 +177,9 @@ class LongRequests:
 
     def _stops(self) -> bool:
         return self._stopping
+
+    def _all_locked(self) -> list[_Strand]:
+        return [*self.strands.values(), *self._completing]
 
     def _begin_locked(self, strand: _Strand) -> None:
         if self._thread is None:
@@ -199,6 +205,7 @@ class LongRequests:
                     collector.resume()
                     return
                 strand = self._turns.take()
+                strand.runs = True
             collector.spare_old_objects()
             pace.begin(strand.client)
             self._step(strand, strand.jobs[0], strand.jobs[0].run, pace)
@@ -220,14 +227,18 @@ class LongRequests:
         finally:
             pace.end()
         with self._ready:
-            if left is not None and not self._stopping:
+            stopping = self._stopping
+            strand.runs = False
+            if left is not None and not stopping:
                 strand.work = left
                 self._disk_turns.add(strand)
-                to_pool = True
             else:
-                to_pool = False
                 self._next_locked(strand)
-        if to_pool:
+        if left is None:
+            return
+        if stopping:
+            job.drop()
+        else:
             self._submit_to_pool(strand)
 
     def _next_locked(self, strand: _Strand) -> None:
@@ -238,6 +249,8 @@ class LongRequests:
             self._begin_locked(strand)
         elif self.strands.get(strand.client) is strand:
             del self.strands[strand.client]
+        else:
+            self._completing.discard(strand)
 
     def _submit_to_pool(self, strand: _Strand) -> None:
         OLD_OBJECTS.spare()  # until the pool has served the request, even if this thread calls `resume`
@@ -259,6 +272,7 @@ class LongRequests:
             if self._stopping or not self._disk_turns:
                 return
             strand = self._disk_turns.take()
+            strand.runs = True
         work, strand.work = strand.work, None
         assert work is not None, "it waits for the pool"
         pace = self._disk_pace

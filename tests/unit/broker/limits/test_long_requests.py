@@ -224,6 +224,46 @@ def test_a_stop_ends_what_runs_at_its_next_checkpoint_and_drops_what_waits(
     assert other.dropped.is_set(), "nothing begins after the stop"
 
 
+def test_a_stop_drops_the_completions_that_wait_and_not_what_runs_to_its_end(
+    pool: IoPool, clients: list[Client]
+) -> None:
+    long = LongRequests(pool)
+    begun, stopped = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        assert stopped.wait(WAIT_S)
+
+    running, completion = Job(work), Job()
+    long.submit(clients[0], running)
+    assert begun.wait(WAIT_S)
+    long.finish(clients[2], completion)
+    assert long.waiting_count == 2
+    assert not long.close(0)
+    assert completion.dropped.is_set()
+    assert not running.dropped.is_set()
+    stopped.set()
+    assert running.ended.wait(WAIT_S)
+    assert long.close(WAIT_S)
+    assert not running.dropped.is_set()
+
+
+def test_disk_work_that_is_left_at_a_stop_is_dropped(pool: IoPool, clients: list[Client]) -> None:
+    long = LongRequests(pool)
+    begun, stopped = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        assert stopped.wait(WAIT_S)
+
+    job = Job(work, disk=lambda: pytest.fail("the broker stops"))
+    long.submit(clients[0], job)
+    assert begun.wait(WAIT_S)
+    assert not long.close(0)
+    stopped.set()
+    assert job.dropped.wait(WAIT_S)
+
+
 def test_the_end_of_a_connection_ends_its_running_request(long: LongRequests, clients: list[Client]) -> None:
     begun = threading.Event()
 
