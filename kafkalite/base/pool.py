@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from kafkalite._native.base import native_time as time
 from kafkalite.base.logging import RepeatLogger
 from kafkalite.base.shortage import is_shortage, run_to_end
 
@@ -111,14 +112,15 @@ class IoPool:
     def close(self, timeout_s: float) -> bool:
         """Accept no more jobs and wait for the queued ones.
 
-        Return False if a thread still runs after `timeout_s` seconds.
+        Return False if a thread still runs after `timeout_s` seconds, which are the limit for all threads together.
         """
         with self._ready:
             self._closed = True
             self._ready.notify_all()
             threads = list(self._threads)
+        until = time.monotonic() + timeout_s
         for thread in threads:
-            thread.join(timeout_s)
+            thread.join(max(0.0, until - time.monotonic()))
         return not any(thread.is_alive() for thread in threads)
 
     @property

@@ -2,9 +2,11 @@
 
 import threading
 from collections import defaultdict
+from types import SimpleNamespace
 
 import pytest
 
+from kafkalite.base import pool as pool_module
 from kafkalite.base.pool import IoPool
 from tests.kit.processes.broker import wait_until
 
@@ -165,6 +167,24 @@ def test_close_finishes_what_was_queued_and_refuses_more():
     assert seen.count(-1) == 100
     with pytest.raises(RuntimeError, match="closed"):
         pool.submit(seen.append, 0)
+
+
+def test_close_gives_all_threads_one_time_limit_together(pool, monkeypatch):
+    now, may_end = [0.0], threading.Event()
+    for _ in range(3):
+        pool.submit(may_end.wait, WAIT_S)
+    assert pool.thread_count == 3
+
+    def join(timeout_s):
+        now[0] += timeout_s  # a thread that does not end
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pool_module, "time", SimpleNamespace(monotonic=lambda: now[0]), raising=False)
+        for thread in pool._threads:
+            patch.setattr(thread, "join", join)
+        assert not pool.close(10.0)
+    assert now == [10.0]
+    may_end.set()
 
 
 def test_pool_that_grows_runs_what_was_waiting(pool):
