@@ -6,7 +6,8 @@
 The byte stays in the socket pair until wait() reads it, so a signal just before wait() is not lost. A queue or a
 threading.Event is not safe here: the interrupted main thread may hold the lock that the signal handler needs.
 
-A second signal with the same number ends the process at once.
+A second signal with the same number ends the process at once. Ctrl-C and SIGTERM together do not: at a terminal, Ctrl-C
+reaches a process and its parent, and the parent often stops its children by SIGTERM.
 
 Thread rule: contexts are entered and left on the main thread. Any thread may call failed().
 """
@@ -111,7 +112,8 @@ def on_ending(stop: Callable[[], object]) -> Iterator[Ending]:
 def until_stdin_ends(*, wanted: bool) -> Iterator[None]:
     """Return a context that sends this process SIGTERM when its standard input is closed.
 
-    A parent process closes this input to stop the process; the system closes it when the parent ends. Without `wanted`,
+    A parent process closes this input to stop the process; the system closes it when the parent ends. A process that
+    SIGTERM has already reached, as from systemd, gets no second one, which would end it at once. Without `wanted`,
     nothing happens.
     """
 
@@ -119,7 +121,8 @@ def until_stdin_ends(*, wanted: bool) -> Iterator[None]:
         with contextlib.suppress(OSError):
             while os.read(0, 4096):
                 pass
-        os.kill(os.getpid(), signal.SIGTERM)
+        if signal.getsignal(signal.SIGTERM) is not _abandon:
+            os.kill(os.getpid(), signal.SIGTERM)
 
     if wanted:
         threading.Thread(target=watch, name="stdin-watch", daemon=True).start()

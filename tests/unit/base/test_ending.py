@@ -89,6 +89,38 @@ with Ending() as ending:
     assert done.returncode == 128 + signal.SIGTERM
 
 
+def test_ctrl_c_and_then_the_sigterm_of_a_parent_is_one_stop() -> None:
+    done = run(
+        """
+with Ending() as ending:
+    os.kill(os.getpid(), signal.SIGINT)
+    print(ending.wait())
+    os.kill(os.getpid(), signal.SIGTERM)
+    print(ending.wait())
+"""
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("2\n15\n", "", 0)
+
+
+def test_stdin_that_ends_after_sigterm_does_not_end_the_process_at_once() -> None:
+    """As under systemd, which sends SIGTERM to a broker and its children: the broker then closes the child's stdin."""
+    done = run(
+        """
+from kafkalite.base.ending import until_stdin_ends
+reader, writer = os.pipe()
+os.dup2(reader, 0)
+with Ending() as ending, until_stdin_ends(wanted=True):
+    watch = next(thread for thread in threading.enumerate() if thread.name == "stdin-watch")
+    os.kill(os.getpid(), signal.SIGTERM)
+    print(ending.wait(), flush=True)
+    os.close(writer)
+    watch.join()
+    print("stopped in order")
+"""
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("15\nstopped in order\n", "", 0)
+
+
 def test_work_that_may_be_killed_ends_at_once_and_says_its_last_word() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         done = run(
