@@ -4,7 +4,8 @@
                           directory is cordoned (v5). Null topics mean all topics. As in Kafka, missing topics and
                           partitions are left out.
     AlterReplicaLogDirs   moves nothing. A move to the data directory succeeds without effect, unless the directory is
-                          cordoned: INVALID_REPLICA_ASSIGNMENT. Any other path gets LOG_DIR_NOT_FOUND.
+                          cordoned: INVALID_REPLICA_ASSIGNMENT. As in Kafka, the setting counts here even before
+                          metadata.version 4.3-IV0. Any other path gets LOG_DIR_NOT_FOUND.
 
 Source: ReplicaManager.alterReplicaLogDirs and describeLogDirs of Kafka 4.4.
 """

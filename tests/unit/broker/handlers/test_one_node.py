@@ -265,11 +265,19 @@ def test_a_directory_is_cordoned_by_star_and_by_name(cordoned):
     assert not is_cordoned(use(cordoned, ""))
 
 
-def test_nothing_is_cordoned_before_4_3(broker, tmp_path, monkeypatch):
+def test_nothing_but_a_move_is_refused_before_4_3(broker, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     assert update(broker, ("metadata.version", 29, UPGRADE)).error_code == 0
     assert not is_cordoned(use(broker, "*"))
     assert created(broker) == 0
+    assert moved(broker) == ErrorCode.INVALID_REPLICA_ASSIGNMENT, "as in Kafka, which checks only the setting"
+
+
+def moved(broker):
+    own = str(broker.config.data_directory.absolute())
+    dirs = [AlterReplicaLogDir(path=own, topics=[AlterReplicaLogDirTopic(name="orders", partitions=[0])])]
+    answer = broker.call(api.ALTER_REPLICA_LOG_DIRS, 2, AlterReplicaLogDirsRequest(dirs=dirs))
+    return answer.results[0].partitions[0].error_code
 
 
 def created(broker, *, assigned=False, name="new"):
@@ -298,10 +306,7 @@ def test_a_cordoned_directory_gets_no_new_partition(cordoned, topics):
 
 
 def test_nothing_moves_to_a_cordoned_directory(cordoned):
-    own = str(cordoned.config.data_directory.absolute())
-    dirs = [AlterReplicaLogDir(path=own, topics=[AlterReplicaLogDirTopic(name="orders", partitions=[0])])]
-    answer = cordoned.call(api.ALTER_REPLICA_LOG_DIRS, 2, AlterReplicaLogDirsRequest(dirs=dirs))
-    assert answer.results[0].partitions[0].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert moved(cordoned) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
     topic = ReassignableTopic(name="orders", partitions=[ReassignablePartition(partition_index=0, replicas=[NODE_ID])])
     request = AlterPartitionReassignmentsRequest(topics=[topic])
     answer = cordoned.call(api.ALTER_PARTITION_REASSIGNMENTS, 0, request)
