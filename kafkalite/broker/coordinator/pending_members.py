@@ -58,9 +58,12 @@ class PendingMembers:
     def remove(self, member_id: str) -> bool:
         """Remove an id; return whether it was pending."""
         found = self._ids.pop(member_id, None)
-        if found is not None:
-            self._shares.remove(found[1])
-        return found is not None
+        if found is None:
+            return False
+        timer, holder = found
+        timer.cancel()
+        self._shares.remove(holder)
+        return True
 
     def clear(self) -> None:
         """Remove all ids."""

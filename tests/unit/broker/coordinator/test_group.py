@@ -5,6 +5,7 @@ import pytest
 from kafkalite.broker.coordinator.base import RECORD_SIZE_MAX
 from kafkalite.broker.coordinator.classic_state import State
 from kafkalite.broker.coordinator.joins import NEW_MEMBER_TIMEOUT_S
+from kafkalite.broker.coordinator.timer_queue import CANCELLED_KEPT_MIN
 from kafkalite.errors import ErrorCode
 from tests.kit.harness.group_bench import GroupBench
 
@@ -78,6 +79,15 @@ def test_promised_id_that_is_abandoned_does_not_hold_the_group(bench, end):
         bench.pass_time(10)
     assert codes([answer, again]) == [0, 0]
     assert bench.join(abandoned).response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_promised_ids_that_were_used_leave_no_timers(bench):
+    """They could be set half an hour ahead, and would keep their group in memory for that time."""
+    for _ in range(CANCELLED_KEPT_MIN + 10):
+        member_id, _ = bench.new_member(session_s=1800)
+        bench.leave(member_id)
+    assert not any(timer.armed for _, _, timer in bench.timers._heap)
+    assert len(bench.timers._heap) <= CANCELLED_KEPT_MIN + 2
 
 
 def test_initial_delay_is_prolonged_while_members_arrive_up_to_the_rebalance_timeout():
