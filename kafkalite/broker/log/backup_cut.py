@@ -223,21 +223,23 @@ class LinkedLog:
         return f"{self._directory}/{files.stem(base)}{suffix}"
 
     def _link_derived(self) -> None:
-        """Link the derived files. If one of them disappears meanwhile, list the directory again, and link those that
-        have no link yet.
+        """Link the derived files. If one of them disappears meanwhile, link the others, and list the directory again
+        for the file that may have replaced it.
         """
         for _ in range(LISTINGS_MAX):
             try:
                 names = disk.list_names(self.log.directory)
             except FileNotFoundError:
                 return  # the log never had a file
-            try:
-                for name in names:
-                    if self._is_derived(name) and not disk.exists(f"{self._directory}/{name}"):
+            whole = True
+            for name in names:
+                if self._is_derived(name) and not disk.exists(f"{self._directory}/{name}"):
+                    try:
                         disk.link(f"{self.log.directory}/{name}", f"{self._directory}/{name}")
-            except FileNotFoundError:
-                continue
-            return
+                    except FileNotFoundError:
+                        whole = False
+            if whole:
+                return
 
     def _is_derived(self, name: str) -> bool:
         if name in (files.EPOCHS_NAME, files.PARTITION_METADATA_NAME):

@@ -1,14 +1,16 @@
-"""An abandoned backup cut is removed."""
+"""An abandoned backup cut is removed, and a cut has all files that stay."""
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from kafkalite.broker.log import backup_cut
+from kafkalite.broker.log import backup_cut, disk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,6 +37,29 @@ def write_cut(links: str, path: str) -> None:
     os.mkdir(links)
     with open(path, "w", encoding="utf-8") as file:
         file.write("{}")
+
+
+def test_files_that_stay_are_linked_even_if_others_disappear_at_each_listing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the companion of a snapshot, a start on the copy cannot tell whether a .txnindex is missing."""
+    source, links = tmp_path / "things-0", tmp_path / "links"
+    source.mkdir()
+    for offset in range(5):
+        (source / f"{offset:020}.snapshot").touch()
+    gone, *rest = disk.list_names(str(source))
+    link = disk.link
+
+    def link_those_that_stay(path: str, target: str) -> None:
+        if path.endswith(gone):
+            raise FileNotFoundError(path)
+        link(path, target)
+
+    monkeypatch.setattr("kafkalite.broker.log.disk.link", link_those_that_stay)
+    core = SimpleNamespace(locked=contextlib.nullcontext)
+    log = SimpleNamespace(topic="things", partition=0, directory=str(source), core=core, segments=())
+    backup_cut.LinkedLog(log, str(links)).link()  # type: ignore[arg-type]  # the parts that it needs
+    assert {path.name for path in (links / "things-0").iterdir()} == set(rest)
 
 
 @pytest.mark.usefixtures("request_fd")
