@@ -25,7 +25,10 @@ class Outbox:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Hold the lock for the block; after its release, run the deferred calls."""
+        """Hold the lock for the block; after its release, run the calls that the block deferred.
+
+        A block that only reads defers none, so any thread may use it, such as the one that serves metrics.
+        """
         self._lock.acquire()
         try:
             yield
