@@ -34,12 +34,14 @@ def place_of(topic: str, done: str) -> str:
 
 
 def parse_settings(text: str) -> dict[str, str]:
-    """Parse lines of name=value. Raises BadRequestError."""
+    """Parse lines of name=value. Raises BadRequestError, which quotes no line, since the audit stores it."""
     found = {}
-    for line in filter(None, (line.strip() for line in text.split("\n"))):
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
         name, sign, value = line.partition("=")
         if not sign or not name.strip():
-            raise BadRequestError(f"{line[:60]!r} is not a setting; write name=value")
+            raise BadRequestError(f"line {number} of the settings is not a setting; write name=value")
         found[name.strip()] = value.strip()
     return found
 

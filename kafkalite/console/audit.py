@@ -3,7 +3,8 @@
     request ─▶ record "asked" (if it cannot be written, the change is refused) ─▶ the change
             ─▶ log line and record "done", "refused", "denied", "failed" or "cancelled"
 
-A line contains names and numbers. The reason of a refusal can also quote a part of what the user entered.
+A line contains names and numbers. The reason of a refusal is the text that the user sees, so such a text must not quote
+keys, values or headers of records, or lines of a form: a password may be pasted in any of them.
 
 Thread rule: any thread.
 """

@@ -257,23 +257,26 @@ def avro_of(request: ActionRequest, text: str, subject: str, what: str) -> bytes
 
 
 def parse_headers(text: str) -> tuple[tuple[str, bytes | None], ...]:
-    """Parse lines of name: value, or a JSON list of [name, value]. Raises BadRequestError."""
+    """Parse lines of name: value, or a JSON list of [name, value].
+
+    Raises BadRequestError, which quotes no line, since the audit stores it.
+    """
     if text.lstrip().startswith("["):
         rows = parsed(text, "headers")
         found = tuple(header_of(row) for row in rows)
     else:
-        lines = [line for line in text.split("\n") if line.strip()]
-        found = tuple(line_of(line) for line in lines)
+        lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+        found = tuple(line_of(number, line) for number, line in lines)
     if len(found) > HEADERS_MAX:
         raise BadRequestError(f"this page sends at most {HEADERS_MAX} headers per record")
     return found
 
 
-def line_of(line: str) -> tuple[str, bytes | None]:
+def line_of(number: int, line: str) -> tuple[str, bytes | None]:
     name, colon, value = line.partition(":")
     if not colon or not name.strip():
         raise BadRequestError(
-            f"{line[:60]!r} is not a header; write name: value on each line, or all headers as a JSON list"
+            f"line {number} of the headers is not a header; write name: value on each line, or a JSON list of all"
         )
     return name.strip(), value.strip().encode(errors="replace")
 

@@ -24,7 +24,7 @@ class NotEdited(ValueError):
 
 
 def parse_patch(text: str | bytes) -> list[dict[str, Any]]:
-    """Parse the operations of a JSON Patch. Raises ValueError with one sentence."""
+    """Parse the operations of a JSON Patch. Raises ValueError with one sentence, which quotes no value of a record."""
     try:
         operations: Any = json.loads(text)
     except UnicodeDecodeError:
@@ -37,11 +37,11 @@ def parse_patch(text: str | bytes) -> list[dict[str, Any]]:
         name = operation.get("op") if isinstance(operation, dict) else None
         if not isinstance(name, str) or name not in MEMBERS or not {"path", MEMBERS[name]} - {""} <= operation.keys():
             raise ValueError(
-                f"operation {number} of the patch is invalid: {operation!r}; RFC 6902 has {', '.join(MEMBERS)}"
+                f"operation {number} of the patch is invalid or lacks a member; RFC 6902 has {', '.join(MEMBERS)}"
             )
         for member in {"path", "from"} & operation.keys():
             if not isinstance(operation[member], str) or operation[member][:1] not in {"", "/"}:
-                raise ValueError(f"operation {number} of the patch: {operation[member]!r} is not a JSON Pointer")
+                raise ValueError(f"operation {number} of the patch: {member} is not a JSON Pointer")
     return operations
 
 

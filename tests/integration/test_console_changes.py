@@ -131,7 +131,7 @@ def test_each_change_is_a_line_and_a_record_of_the_audit(
     broker: Broker, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     client.admin.create_topic("audit", 1)
-    line, token = token_line("ann", Role.OPERATOR)
+    line, token = token_line("ann", Role.ADMIN)
     with (
         caplog.at_level(logging.INFO, logger="kafkalite.console"),
         ConsoleServer(
@@ -141,16 +141,24 @@ def test_each_change_is_a_line_and_a_record_of_the_audit(
         visitor = Visitor(server, authorization=f"Bearer {token}")
         visitor.send("/produce", {"topic": "orders", "value": "a secret", "partition": 1})
         visitor.send_any("/produce", {"topic": "orders", "value": "{", "value_kind": "json"})
+        visitor.send_any("/produce", {"topic": "orders", "value": "x", "headers": "a: b\n\na secret"})
+        visitor.send_any("/topics/orders/alter", {"settings": "a secret"})
     written = [json.loads(record.value or b"") for _, record in records(client, "audit")]
     assert [(row["who"], row["action"], row["outcome"]) for row in written] == [
         ("ann", "topics.send", "asked"),
         ("ann", "topics.send", "done"),
         ("ann", "topics.send", "asked"),
         ("ann", "topics.send", "refused"),
+        ("ann", "topics.send", "asked"),
+        ("ann", "topics.send", "refused"),
+        ("ann", "topics.alter", "asked"),
+        ("ann", "topics.alter", "refused"),
     ]
+    assert written[5]["detail"]["why"].startswith("line 3 of the headers is not a header")
+    assert written[7]["detail"]["why"].startswith("line 1 of the settings is not a setting")
     assert written[1]["detail"] == {"topic": "orders", "partition": 1, "offset": 0, "size": 8}
     lines = [record.__dict__["fields"] for record in caplog.records if record.message == "audit"]
-    assert [(row["who"], row["outcome"]) for row in lines] == [("ann", "done"), ("ann", "refused")]
+    assert [(row["who"], row["outcome"]) for row in lines] == [("ann", "done"), *[("ann", "refused")] * 3]
     everything = json.dumps(written) + str(lines) + caplog.text
     assert "a secret" not in everything
     assert token not in everything

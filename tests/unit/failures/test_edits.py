@@ -72,12 +72,14 @@ def test_what_does_not_fit_changes_nothing(patch: list[object]) -> None:
         '[{"op": "remove", "path": "a"}]',
         "[",
         '[{"op": [], "path": "/a"}]',
+        '[{"op": "adds", "path": "/a", "value": "hidden"}]',
         pytest.param("[" * 200_000, id="deep"),
     ],
 )
 def test_what_is_no_patch_is_refused(text: str) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011  # the sentences differ
+    with pytest.raises(ValueError) as refusal:  # noqa: PT011  # the sentences differ
         parse_patch(text)
+    assert "hidden" not in str(refusal.value), "the console's audit stores the sentence"
 
 
 @pytest.mark.parametrize("depth", [900, 200_000])
