@@ -35,7 +35,7 @@ HEADER_SIZE: Final = 5
 MODES: Final = ("failfast", "permissive", "dlq")
 NULL_ROOT: Final = -1
 PROGRAM_COUNT_MAX: Final = 10_000
-"""Maximum cached programs of writer schemas; when it is exceeded, the cache is cleared."""
+"""A batch that begins with this number of cached programs of writer schemas, or more, clears the cache first."""
 NO_HEADER: Final = "the message does not begin with 0x00 and a schema id"
 
 
@@ -132,6 +132,10 @@ class AvroDecoder:
         A program is identified by its first op, a number from 0. The number is -1 for a null message. Messages that
         cannot be decoded have smaller numbers, which are the keys of the reasons.
         """
+        if len(self._roots) >= PROGRAM_COUNT_MAX:  # only between batches: earlier roots would name other programs
+            self._roots.clear()
+            self._op_count = 0
+            self._native = ColumnDecoder(self._layout.columns())
         reasons = {NULL_ROOT - 1: NO_HEADER}
         roots = np.full(len(column), NULL_ROOT - 1, np.int32)
         if column.nulls is not None:
@@ -154,10 +158,6 @@ class AvroDecoder:
         root = self._roots.get(schema_id)
         if root is None:
             writer = self._registry.schema(schema_id)
-            if len(self._roots) >= PROGRAM_COUNT_MAX:
-                self._roots.clear()
-                self._op_count = 0
-                self._native = ColumnDecoder(self._layout.columns())
             ops = compile_program(writer.root, self._layout, self.schema.root, self._op_count)
             root = self._native.add(ops)
             self._op_count += len(ops)

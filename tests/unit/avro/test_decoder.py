@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalite.avro import AvroDecoder, DecodeError, RegistryRefused
+from kafkalite.avro import decoder as decoder_module
 from kafkalite.avro.layout import UnsupportedSchema
 from kafkalite.wire.record.columns import BytesColumn
 from tests.kit.harness.avro_schemas import changed, record_schemas, same, schemas, values
@@ -150,6 +151,18 @@ def test_a_new_writer_needs_no_restart_and_is_requested_once() -> None:
         assert decoded.values.to_pylist() == [{"id": 5, "note": None}, {"id": 2, "note": None}] * 3
         assert decoded.schema_ids.tolist() == [2, 1] * 3
     assert registry.asked == [1, 2]
+
+
+def test_a_full_cache_of_programs_changes_no_row_of_a_batch(monkeypatch) -> None:
+    monkeypatch.setattr(decoder_module, "PROGRAM_COUNT_MAX", 2)
+    registry = FixedRegistry({number: json.dumps({**ORDER, "doc": f"{number}"}) for number in range(1, 6)})
+    reading = AvroDecoder(registry, json.dumps(ORDER))
+    for first in (1, 3, 2):
+        numbers = [*range(first, 6), *range(1, first)]
+        rows = [{"id": number, "note": f"of {number}"} for number in numbers]
+        batch = [message(number, body(ORDER, row)) for number, row in zip(numbers, rows, strict=True)]
+        assert reading.decode(pa.array(batch)).values.to_pylist() == rows
+    assert registry.asked == [1, 2, 3, 4, 5] * 3, "each batch began with a full cache"
 
 
 BAD = [
