@@ -1,14 +1,19 @@
 """Compress and decompress record batches with Kafka's five codecs, with a limit on the decompressed size.
 
     codec      written as                                       read as
-    1 gzip     one member                                       any number of members
-    2 snappy   one raw block; large data as a xerial stream     one raw block, or the xerial stream of the Java client
-    3 lz4      a frame of independent blocks                    any frames
-    4 zstd     one frame without content size                   any frames, with or without content size
+    1 gzip     one member                                       members, up to bytes that are not the header of one
+    2 snappy   one raw block; large data as a xerial stream     one raw block, or the Java client's xerial streams up to
+                                                                fewer bytes than a block's length
+    3 lz4      a frame of independent blocks                    the first frame
+    4 zstd     one frame without content size                   frames, with or without content size
+
+Kafka reads the same bytes: it ignores bytes after gzip, xerial and lz4 data, and reports an error for bytes after zstd
+data and a raw snappy block. Unlike Kafka, this module reads lz4 blocks that depend on each other. It reports wrong
+content checksums of lz4 and truncated zstd frames after the first.
 
     library     used for
     zstandard   zstd: compression up to level ZSTD_LEVEL, decompression of most frames up to RETAINED_SIZE
-    zlib        compression with gzip
+    zlib        gzip: compression, decompression of data that other bytes follow
     cramjam     everything else
 
 zstandard is faster for small batches, because each thread keeps its zstd contexts between calls.
@@ -61,6 +66,20 @@ ZSTD_GUESS_MIN: Final = 64 * 1024
 """Output buffer for a frame without content size: a multiple of the frame's size, at least this many bytes. The full
 limit would cost a mapping and its page faults for each batch."""
 
+ZSTD_MAGIC: Final[bytes] = b"\x28\xb5\x2f\xfd"
+ZSTD_FLAGS_AT: Final = 4
+ZSTD_CHECKSUM_FLAG: Final = 0x04
+ZSTD_CHECKSUM_SIZE: Final = 4
+ZSTD_BLOCK_HEADER_SIZE: Final = 3  # little-endian: one bit for the last block, two for the type, the block's size
+ZSTD_LAST_BLOCK: Final = 0x01
+ZSTD_BLOCK_TYPE_MASK: Final = 0x06
+ZSTD_RLE_BLOCK: Final = 0x02  # one byte, repeated
+
+GZIP_HEADER: Final[bytes] = b"\x1f\x8b\x08"  # the magic and the only method
+GZIP_HEADER_SIZE: Final = 10
+GZIP_PIECE: Final = 16 * 1024
+_GZIP_BITS: Final = 31  # zlib's wbits for deflate in the gzip format
+
 XERIAL_MAGIC: Final[bytes] = b"\x82SNAPPY\x00"
 XERIAL_HEADER_SIZE: Final = 16  # the magic, a version and the oldest compatible version
 XERIAL_BLOCK_HEADER: Final = struct.Struct(">i")
@@ -68,10 +87,16 @@ XERIAL_BLOCK_SIZE: Final = 32 * 1024
 """Input bytes of one block of a snappy-java stream."""
 _XERIAL_VERSIONS: Final = b"\x00\x00\x00\x01\x00\x00\x00\x01"
 
-LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
+LZ4_MAGIC: Final[bytes] = b"\x04\x22\x4d\x18"
 LZ4_FLAGS_AT: Final = 4
 LZ4_DESCRIPTOR_SIZE: Final = 2  # flags and block size; the optional content size takes 8 more
+LZ4_DICTIONARY_FLAG: Final = 0x01
+LZ4_CONTENT_CHECKSUM_FLAG: Final = 0x04
 LZ4_CONTENT_SIZE_FLAG: Final = 0x08
+LZ4_BLOCK_CHECKSUM_FLAG: Final = 0x10
+LZ4_CHECKSUM_SIZE: Final = 4
+LZ4_BLOCK_HEADER: Final = struct.Struct("<I")
+LZ4_BLOCK_SIZE_MASK: Final = 0x7FFFFFFF
 _XXH32: Final = (2654435761, 2246822519, 3266489917, 668265263, 374761393)
 _MASK: Final = 0xFFFFFFFF
 
@@ -123,7 +148,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     if codec == Codec.GZIP:
         import zlib
 
-        return zlib.compress(data, -1 if level is None else level, wbits=31)
+        return zlib.compress(data, -1 if level is None else level, wbits=_GZIP_BITS)
     import cramjam
 
     if codec == Codec.SNAPPY:
@@ -169,16 +194,18 @@ class _Contexts(threading.local):
         """
         import zstandard
 
-        view = memoryview(data)
+        view = memoryview(data).cast("B")
         if self._decompressor is None:
             self._decompressor = zstandard.ZstdDecompressor()
         try:
+            if not is_one_zstd_frame(view):
+                return None
             size = zstandard.frame_content_size(view)
             if size < 0:
                 size = max(ZSTD_GUESS_MIN, ZSTD_GUESS * view.nbytes)
             if size > size_max:
                 return None
-            return self._decompressor.decompress(view, max_output_size=size, allow_extra_data=False)
+            return self._decompressor.decompress(view, max_output_size=size)
         except zstandard.ZstdError:
             return None
 
@@ -295,11 +322,11 @@ class Decompressor:
 
         try:
             if codec == Codec.GZIP:
-                return cramjam.gzip.decompress_into(data, output)
+                return gzip_into(data, output)
             if codec == Codec.SNAPPY:
                 return snappy_into(data, output)
             if codec == Codec.LZ4:
-                return cramjam.lz4.decompress_into(data, output)
+                return cramjam.lz4.decompress_into(first_lz4_frame(data), output)
             if codec == Codec.ZSTD:
                 return cramjam.zstd.decompress_into(data, output)
         except cramjam.DecompressionError as error:
@@ -308,6 +335,92 @@ class Decompressor:
                 raise DecompressedTooLarge(f"the batch decompresses to more than {self.size_max} bytes") from None
             raise CompressionError(f"invalid {Codec(codec).name.lower()} data: {error}") from None
         raise UnknownCodec(f"unknown codec id {codec}")
+
+
+def is_one_zstd_frame(view: memoryview) -> bool:
+    """Return whether zstd data ends with its first frame. ZstdError if the header is invalid.
+
+    The package zstandard cannot report this: it ignores bytes after a frame without content size.
+    """
+    import zstandard
+
+    if view[: len(ZSTD_MAGIC)] != ZSTD_MAGIC:
+        return False
+    position = zstandard.frame_header_size(view)
+    is_last = False
+    while not is_last:
+        if len(view) - position < ZSTD_BLOCK_HEADER_SIZE:
+            return False
+        header = view[position] | view[position + 1] << 8 | view[position + 2] << 16
+        is_last = bool(header & ZSTD_LAST_BLOCK)
+        position += ZSTD_BLOCK_HEADER_SIZE + (1 if header & ZSTD_BLOCK_TYPE_MASK == ZSTD_RLE_BLOCK else header >> 3)
+    if view[ZSTD_FLAGS_AT] & ZSTD_CHECKSUM_FLAG:
+        position += ZSTD_CHECKSUM_SIZE
+    return position == len(view)
+
+
+def first_lz4_frame(data: Buffer) -> memoryview:
+    """Return the first lz4 frame; all bytes if it is truncated. CompressionError if the data begins otherwise."""
+    view = memoryview(data).cast("B")
+    if view[: len(LZ4_MAGIC)] != LZ4_MAGIC:
+        raise CompressionError("invalid lz4 data: it does not begin with a frame")
+    flags = view[LZ4_FLAGS_AT] if len(view) > LZ4_FLAGS_AT else 0
+    position = LZ4_FLAGS_AT + LZ4_DESCRIPTOR_SIZE + 1  # a checksum follows the descriptor
+    position += 8 if flags & LZ4_CONTENT_SIZE_FLAG else 0
+    position += 4 if flags & LZ4_DICTIONARY_FLAG else 0
+    checksum_size = LZ4_CHECKSUM_SIZE if flags & LZ4_BLOCK_CHECKSUM_FLAG else 0
+    while len(view) - position >= LZ4_BLOCK_HEADER.size:
+        size = LZ4_BLOCK_HEADER.unpack_from(view, position)[0] & LZ4_BLOCK_SIZE_MASK
+        position += LZ4_BLOCK_HEADER.size
+        if not size:
+            return view[: position + (LZ4_CHECKSUM_SIZE if flags & LZ4_CONTENT_CHECKSUM_FLAG else 0)]
+        position += size + checksum_size
+    return view
+
+
+def gzip_into(data: Buffer, output: memoryview) -> int:
+    """Decompress gzip members into `output`. Return the decompressed size."""
+    import cramjam
+
+    try:
+        return cramjam.gzip.decompress_into(data, output)
+    except cramjam.DecompressionError as error:
+        if "whole buffer" in str(error):
+            raise
+        return _gzip_members_into(memoryview(data).cast("B"), output)  # other bytes may follow the last member
+
+
+def _gzip_members_into(view: memoryview, output: memoryview) -> int:
+    """Decompress gzip members up to bytes that are not the header of one, as Java does.
+
+    This is slower than cramjam, which does not report the end of a member.
+    """
+    import zlib
+
+    position = size = 0
+    while True:
+        member = zlib.decompressobj(wbits=_GZIP_BITS)
+        rest: bytes | memoryview = b""
+        while not member.eof:
+            if not rest:
+                rest = view[position : position + GZIP_PIECE]
+                position += len(rest)
+            is_end = not rest
+            try:
+                content = member.decompress(rest, GZIP_PIECE)
+            except zlib.error as error:
+                raise CompressionError(f"invalid gzip data: {error}") from None
+            if is_end and not content and not member.eof:
+                raise CompressionError("invalid gzip data: it is truncated")
+            if len(content) > len(output) - size:
+                raise DecompressedTooLarge(f"a gzip member decompresses to more than {len(output)} bytes")
+            output[size : size + len(content)] = content
+            size += len(content)
+            rest = member.unconsumed_tail
+        position -= len(member.unused_data)
+        following = view[position : position + GZIP_HEADER_SIZE]
+        if len(following) < GZIP_HEADER_SIZE or following[: len(GZIP_HEADER)] != GZIP_HEADER:
+            return size
 
 
 def snappy_stream(data: Buffer) -> bytes:
@@ -323,17 +436,19 @@ def snappy_stream(data: Buffer) -> bytes:
 
 
 def snappy_into(data: Buffer, output: memoryview) -> int:
-    """Decompress a raw snappy block or a xerial stream into `output`. Return the decompressed size."""
+    """Decompress a raw snappy block or xerial streams into `output`. Return the decompressed size."""
     view = memoryview(data).cast("B")
     if view[: len(XERIAL_MAGIC)] != XERIAL_MAGIC:
         return snappy_block_into(view, output)
-    if len(view) < XERIAL_HEADER_SIZE:
-        raise CompressionError("a xerial snappy stream is truncated in its header")
-    position = XERIAL_HEADER_SIZE
-    size = 0
-    while position < len(view):
-        if len(view) - position < XERIAL_BLOCK_HEADER.size:
-            raise CompressionError("a xerial snappy stream is truncated in a block header")
+    position = size = 0
+    while len(view) - position >= XERIAL_BLOCK_HEADER.size:
+        if view[position : position + XERIAL_BLOCK_HEADER.size] == XERIAL_MAGIC[: XERIAL_BLOCK_HEADER.size]:
+            if len(view) - position < XERIAL_HEADER_SIZE:
+                raise CompressionError("a xerial snappy stream is truncated in its header")
+            if view[position : position + len(XERIAL_MAGIC)] != XERIAL_MAGIC:
+                break
+            position += XERIAL_HEADER_SIZE
+            continue
         (block_size,) = XERIAL_BLOCK_HEADER.unpack_from(view, position)
         position += XERIAL_BLOCK_HEADER.size
         if block_size < 0 or block_size > len(view) - position:
@@ -350,6 +465,8 @@ def snappy_block_into(block: memoryview, output: memoryview) -> int:
     import cramjam
 
     size = cramjam.snappy.decompress_raw_len(block)
+    if not size and len(block) != 1:  # the length itself takes one byte
+        raise CompressionError(f"invalid snappy data: an empty block of {len(block)} bytes")
     if size > len(output):
         raise DecompressedTooLarge(f"a snappy block decompresses to {size} bytes, but only {len(output)} are allowed")
     return cramjam.snappy.decompress_raw_into(block, output[:size]) if size else 0
