@@ -5,7 +5,7 @@
     ConsumerStage   the records in newly reported ranges, which may be below ranges that were already counted
     LoadedStage     newly published files; if a file replaces counted files (compaction), only its new rows
 
-A position advances together with the counts, one chunk or file at a time. So a round may end after any chunk or file.
+A position advances together with the counts, one chunk at a time. So a round may end after any chunk.
 
 Thread rule: one thread at a time.
 """
@@ -16,12 +16,11 @@ import abc
 import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from kafkalite.audit.histories import Histories
 from kafkalite.audit.lasting import LastingCount
 from kafkalite.audit.stages import (
     CHUNK_COUNT,
+    CountedRows,
     NothingToCompare,
     View,
     add_chunk,
@@ -39,10 +38,8 @@ from kafkalite.client.errors import LogTruncated
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
     from threading import Event
-
-    from numpy.typing import NDArray
 
     from kafkalite.audit.fields import MarkFields
     from kafkalite.audit.lasting import LastingReported
@@ -248,10 +245,14 @@ class ConsumerStage(Stage):
         self._histories.restore(value.get("histories", []))
 
 
+Place = tuple[str, str | None, int | None]
+"""The topic, date and hour of loaded files; compaction replaces files by others of the same place."""
+
+
 class CountedFile(NamedTuple):
     """A file that was counted: its topic and hour, and the first and last offset of each partition in it."""
 
-    place: tuple[str, str | None, int | None]
+    place: Place
     shares: dict[int, tuple[int, int]]
 
 
@@ -262,12 +263,15 @@ class LoadedStage(Stage):
         super().__init__(name, **options)
         self._folder = folder
         self._counted: dict[str, CountedFile] = {}
+        self._partly: dict[str, tuple[Place, CountedRows]] = {}
+        """The rows counted so far of files that could not be read to their end, and the files' places."""
 
     def read(self, topics: list[str], stop: Event) -> None:
         now = {file.path: file for file in loaded_files(self._folder)}
-        gone = [self._counted[path] for path in self._counted if path not in now]
         for file in [file for path, file in now.items() if path not in self._counted and file.topic in topics]:
-            replaced = [one for one in gone if one.place == place_of(file)]
+            place = place_of(file)
+            rows = self._rows_before(file.path, place, now)
+            self._partly[file.path] = (place, rows)
             try:
                 count_loaded(
                     self._folder,
@@ -275,51 +279,58 @@ class LoadedStage(Stage):
                     topics,
                     self.count,
                     fields=self._fields,
-                    skips=rows_of(replaced) if replaced else None,
+                    counted=rows,
                     on_progress=self._go_on,
                 )
             except FileNotFoundError:
                 return  # compaction has replaced it; the next round reads the new file
             shares = {number: (share.first, share.last) for number, share in file.partitions.items()}
-            self._counted[file.path] = CountedFile(place_of(file), shares)
+            self._counted[file.path] = CountedFile(place, shares)
+            del self._partly[file.path]
             if stop.is_set():
                 return
-        for path in [path for path in self._counted if path not in now]:
-            del self._counted[path]
+        for files in (self._counted, self._partly):
+            for path in [path for path in files if path not in now]:
+                del files[path]
+
+    def _rows_before(self, path: str, place: Place, now: Container[str]) -> CountedRows:
+        """Return the counted rows of a file, and of the files at its place that are gone: it may have replaced them."""
+        found = CountedRows()
+        for one in [one for gone, one in self._counted.items() if gone not in now and one.place == place]:
+            for number, (first, last) in one.shares.items():
+                found.add_span(number, first, last + 1)
+        for begun, (its_place, rows) in self._partly.items():
+            if begun == path or (begun not in now and its_place == place):
+                found.update(rows)
+        return found
 
     def _go_on(self, _rows: int) -> None:
         self._beat()
 
     def saved(self) -> dict[str, Any]:
-        return {"files": [[path, list(one.place), list(one.shares.items())] for path, one in self._counted.items()]}
+        return {
+            "files": [[path, list(one.place), list(one.shares.items())] for path, one in self._counted.items()],
+            "partly": [
+                [path, list(place), [[number, spans.all()] for number, spans in rows.spans.items()]]
+                for path, (place, rows) in self._partly.items()
+            ],
+        }
 
     def restore(self, value: dict[str, Any]) -> None:
         for path, (topic, date, hour), shares in value["files"]:
             rows = {number: (first, last) for number, (first, last) in shares}
             self._counted[path] = CountedFile((topic, date, hour), rows)
+        for path, (topic, date, hour), partitions in value.get("partly", []):
+            counted = CountedRows()
+            for number, spans in partitions:
+                for first, end in spans:
+                    counted.add_span(number, first, end)
+            self._partly[path] = ((topic, date, hour), counted)
 
 
-def place_of(file: DataFile) -> tuple[str, str | None, int | None]:
+def place_of(file: DataFile) -> Place:
     """Return a file's topic, date and hour. In other layouts, the folder takes the place of the date."""
     return (file.topic, file.place or file.date, file.hour)
-
-
-def rows_of(files: Sequence[CountedFile]) -> Callable[[DataFile, Any], NDArray[np.bool_]]:
-    """Return a function that selects the rows of a batch that were already counted, in the replaced files."""
-    spans: dict[int, Spans] = {}
-    for file in files:
-        for number, (first, last) in file.shares.items():
-            spans.setdefault(number, Spans()).add(first, last + 1)
-
-    def skips(_file: DataFile, batch: Any) -> NDArray[np.bool_]:
-        partitions = batch.column("partition").to_numpy(zero_copy_only=False)
-        offsets = batch.column("offset").to_numpy(zero_copy_only=False)
-        found = np.zeros(batch.num_rows, np.bool_)
-        for number, own in spans.items():
-            found |= (partitions == number) & own.has(offsets)
-        return found
-
-    return skips
 
 
 def without(ranges: Sequence[tuple[int, int]], taken: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -19,6 +19,7 @@ import numpy as np
 from kafkalite.audit.events import classic_topic
 from kafkalite.audit.fields import merged
 from kafkalite.audit.marks import Marks, read_marks
+from kafkalite.audit.taken import Spans
 from kafkalite.base.extras import needs_extra
 from kafkalite.client import READ_COMMITTED, Reader
 from kafkalite.client.columns.arrow import bytes_column, headers_of
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from kafkalite.audit.counts import Count
     from kafkalite.audit.events import Reported
     from kafkalite.audit.fields import MarkFields
-    from kafkalite.audit.taken import Spans, Taken
+    from kafkalite.audit.taken import Taken
     from kafkalite.client import Chunk, Client
     from kafkalite.load.manifest import DataFile
 
@@ -226,6 +227,43 @@ def loaded_files(folder: str) -> list[DataFile]:
         raise NothingToCompare(str(error)) from error
 
 
+class CountedRows:
+    """The offsets of loaded rows that were counted, by partition. Batches have the columns partition and offset."""
+
+    def __init__(self) -> None:
+        self.spans: dict[int, Spans] = {}
+
+    def add_span(self, partition: int, first: int, end: int) -> None:
+        """Add the offsets from `first` to before `end`."""
+        self.spans.setdefault(partition, Spans()).add(first, end)
+
+    def update(self, other: CountedRows) -> None:
+        """Add all rows of `other`."""
+        for number, spans in other.spans.items():
+            for first, end in spans.all():
+                self.add_span(number, first, end)
+
+    def add(self, batch: Any) -> None:
+        """Add the rows of a batch."""
+        partitions, offsets = placed_at(batch)
+        for number in np.unique(partitions).tolist():
+            self.spans.setdefault(number, Spans()).add_offsets(np.sort(offsets[partitions == number]))
+
+    def has(self, batch: Any) -> NDArray[np.bool_]:
+        """Return which rows of a batch were counted."""
+        partitions, offsets = placed_at(batch)
+        found = np.zeros(batch.num_rows, np.bool_)
+        for number, spans in self.spans.items():
+            found |= (partitions == number) & spans.has(offsets)
+        return found
+
+
+def placed_at(batch: Any) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Return the partitions and offsets of a batch's rows."""
+    partitions, offsets = (batch.column(name).to_numpy(zero_copy_only=False) for name in ("partition", "offset"))
+    return partitions, offsets
+
+
 def count_loaded(
     folder: str,
     files: Iterable[DataFile],
@@ -233,13 +271,13 @@ def count_loaded(
     count: Count,
     *,
     fields: MarkFields | None = None,
-    skips: Callable[[DataFile, Any], NDArray[np.bool_]] | None = None,
+    counted: CountedRows | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> None:
     """Count the records of loaded files.
 
-    `skips` gets a file and a batch with partition and offset, and returns the rows to skip. Raises NothingToCompare for
-    files without marks, and if pyarrow is missing. Raises FileNotFoundError if compaction has replaced a file.
+    Rows in `counted` are skipped, and each counted row is added to it. Raises NothingToCompare for files without marks,
+    and if pyarrow is missing. Raises FileNotFoundError if compaction has replaced a file.
     """
     try:
         import pyarrow as pa
@@ -253,10 +291,12 @@ def count_loaded(
             continue
         with storage.open(file.path) as found, parquet.ParquetFile(found) as opened:
             columns = mark_columns(opened.schema_arrow, file, fields)
-            placed = [] if skips is None else ["partition", "offset"]
+            placed = [] if counted is None else ["partition", "offset"]
             for batch in opened.iter_batches(CHUNK_COUNT, columns=[*columns, *placed]):
-                taken = batch if skips is None else batch.filter(pa.array(~skips(file, batch)))
+                taken = batch if counted is None else batch.filter(pa.array(~counted.has(batch)))
                 count.add_marks(file.topic, marks_of_batch(taken, file.topic, fields), taken.num_rows)
+                if counted is not None:
+                    counted.add(taken)
                 if on_progress is not None:
                     on_progress(count.record_count)
 
