@@ -149,7 +149,7 @@ class Copier:
             return self._copy(fetched)
         except (BatchError, CompressionError) as error:
             self._batches.take()
-            text = f"{fetched.partition}: cannot read the batch at offset {fetched.offset}: {error}"
+            text = f"{fetched.partition}: cannot read the batch at offset {self._batches.damaged_at}: {error}"
             raise error_for(ErrorCode.CORRUPT_MESSAGE, text) from error
 
     def _copy(self, fetched: Fetched) -> int:
