@@ -271,7 +271,7 @@ class WebHdfs:
     @contextlib.contextmanager
     def turn(self, name: str, timeout_s: float) -> Iterator[None]:
         mine = {**this_process(), "token": uuid.uuid4().hex}
-        self._take(name, json.dumps(mine).encode(), timeout_s)
+        self._take(name, mine, timeout_s)
         over = threading.Event()
         toucher = threading.Thread(target=self._touch, args=(name, over), name="hdfs-turn", daemon=True)
         toucher.start()
@@ -284,7 +284,7 @@ class WebHdfs:
                 if self._holder(name).get("token") == mine["token"]:
                     self.remove(name)
 
-    def _take(self, name: str, mine: bytes, timeout_s: float) -> None:
+    def _take(self, name: str, mine: dict[str, Any], timeout_s: float) -> None:
         """Create the lock file. Wait until its current holder removes it, dies, or stops touching it.
 
         A holder can lose the lock while it runs, if it was suspended or the NameNode was unavailable. So the next
@@ -293,16 +293,20 @@ class WebHdfs:
         LoadError after `timeout_s` seconds.
         """
         deadline = time.monotonic() + timeout_s
+        data = json.dumps(mine).encode()
         seen, since_s = None, 0.0
         while True:
             with contextlib.suppress(FileExistsError):
-                self._asked(lambda: self.client.write(self._full(name), data=mine, overwrite=False), name)
+                self._asked(lambda: self.client.write(self._full(name), data=data, overwrite=False), name)
                 return
             status = self._status(name)
             touched = None if status is None else (status["modificationTime"], status["fileId"])
             if touched != seen:
                 seen, since_s = touched, time.monotonic()
-            if touched is not None and (time.monotonic() - since_s > LEASE_S or is_dead(self._holder(name))):
+            holder = self._holder(name)
+            if holder.get("token") == mine["token"]:  # an earlier attempt succeeded, but its response was lost
+                return
+            if touched is not None and (time.monotonic() - since_s > LEASE_S or is_dead(holder)):
                 with contextlib.suppress(FileNotFoundError):
                     stale = f"{name}.{uuid.uuid4().hex}.tmp"
                     self.move(name, stale)  # only one of the waiting writers succeeds

@@ -1,9 +1,13 @@
 """Where a target may be, and what is said of a place that is none."""
 
+import contextlib
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import requests
+from hdfs.util import HdfsError
 
 from kafkalite.load import webhdfs
 from kafkalite.load.local_disk import LocalDisk
@@ -65,3 +69,44 @@ def test_whoever_holds_a_turn_is_known_by_more_than_his_number() -> None:
     assert is_dead({**mine, "pid": 2**22})
     assert not is_dead({**mine, "host": "elsewhere", "pid": 2**22}), "nobody here knows"
     assert not is_dead({})
+
+
+class LosesResponses:
+    """An HDFS client that creates a file, while the connection breaks before the response."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.losses = 1
+
+    def write(self, path: str, *, data: bytes, overwrite: bool) -> None:
+        assert not overwrite
+        if path in self.files:
+            raise HdfsError(f"{path} already exists", exception="FileAlreadyExistsException")
+        self.files[path] = data
+        if self.losses:
+            self.losses -= 1
+            raise requests.exceptions.ConnectionError
+
+    @contextlib.contextmanager
+    def read(self, path: str, **_options: object) -> Iterator[list[bytes]]:
+        if path not in self.files:
+            raise HdfsError(f"{path} is missing", exception="FileNotFoundException")
+        yield [self.files[path]]
+
+    def status(self, path: str) -> dict[str, int]:
+        return {"modificationTime": 1, "fileId": 1, "length": len(self.files[path])}
+
+    def delete(self, path: str, **_options: object) -> bool:
+        return self.files.pop(path, None) is not None
+
+
+def test_a_turn_whose_creation_was_not_answered_is_recognized(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhdfs, "POLL_S", 0.0)
+    storage, client = WebHdfs("webhdfs://namenode/data"), LosesResponses()
+    storage._client = client
+    with storage.turn("turn", 0.0):
+        assert client.files
+        with pytest.raises(LoadError, match="another load"), storage.turn("turn", 0.0):
+            pytest.fail("two have a turn")
+        assert client.files
+    assert not client.files
