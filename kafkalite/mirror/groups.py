@@ -3,7 +3,8 @@
     the source's groups ─▶ their offsets in mirrored topics ─▶ OffsetMap ─▶ OffsetCommit in the target
 
 A group's offsets in the target are changed only while the group has no members there. An offset moves backward only if
-it has not changed since the mirror last synchronized it. So a group that has advanced in the target is not set back.
+this mirror committed it since it started. So a group that has advanced in the target is not set back, even if it has
+reached the source's offset. MirrorMaker 2 never moves an offset backward.
 
 Thread rule: one thread at a time, that of the Clients.
 """
@@ -76,7 +77,7 @@ class GroupOffsets:
         self._note = note
         self._named = named
         self._put: dict[tuple[str, TopicPartition], int] = {}
-        """The offsets that this mirror committed in the target."""
+        """The last offset that this mirror committed in the target, by group and partition of the source."""
         self.carried: dict[str, dict[TopicPartition, int]] = {}
         """The target offsets that equal the source's, by group."""
 
@@ -148,8 +149,9 @@ class GroupOffsets:
                 return  # a member joined meanwhile: from now on the target owns the group's offsets
             raise
         for key, row in wanted.items():
-            if key in moved or there[key].offset == row.offset:
+            if key in moved:
                 self._put[group_id, key] = row.offset
+            if key in moved or there[key].offset == row.offset:
                 self.carried.setdefault(group_id, {})[key] = row.offset
 
     def _may_move(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -210,18 +211,7 @@ def test_a_group_that_goes_back_is_followed_while_it_stands_where_it_was_put(
     fill(one, topic, count=3)
     key, group = TopicPartition(topic, 0), f"g-{topic}"
     one.groups.commit(group, {key: 9})
-    stop = threading.Event()
-
-    def work() -> None:
-        with Client(sides.source) as from_, Client(sides.target) as to:
-            wanted = SyncOptions(group_offsets=True, groups=GroupFilter(f"g-{topic}"), interval_s=0.05)
-            worker = Mirror(from_, to, name=topic, topics=TopicFilter(topic), sync=wanted, commit_interval_s=0.05)
-            worker.run(stop)
-            worker.close()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
+    with following(sides, topic, f"g-{topic}"):
         wait_for(lambda: positions(two, group) == {0: 9}, "the position")
         one.groups.commit(group, {key: 4})
         wait_for(lambda: positions(two, group) == {0: 4}, "the position before it")
@@ -231,10 +221,49 @@ def test_a_group_that_goes_back_is_followed_while_it_stands_where_it_was_put(
         fill(one, topic, first=3, count=3)
         wait_for(lambda: two.end_offset(topic, 0, isolation=1) > 40, "records")
         assert positions(two, group) == {0: 6}
+    assert positions(two, f"{group}-late") == {}
+
+
+def test_a_group_that_reached_the_same_position_itself_is_not_moved_back(
+    sides: Sides, clients: tuple[Client, Client], topic: str
+) -> None:
+    one, two = clients
+    for client in clients:
+        client.admin.create_topic(topic, 2)
+    fill(one, topic, count=3)
+    key, group, other = TopicPartition(topic, 0), f"g-{topic}", f"h-{topic}"
+    for client in clients:
+        client.groups.commit(group, {key: 6})
+    with following(sides, topic, f"[gh]-{topic}"):
+        for position in (1, 2):  # the second one is copied by a later round than the first
+            one.groups.commit(other, {key: position})
+            wait_for(lambda: positions(two, other) == {0: position}, "the other group's position")  # noqa: B023
+        for position in (3, 4):
+            one.groups.commit(group, {key: position - 1})
+            one.groups.commit(other, {key: position})
+            wait_for(lambda: positions(two, other) == {0: position}, "the other group's position")  # noqa: B023
+        assert positions(two, group) == {0: 6}
+
+
+@contextlib.contextmanager
+def following(sides: Sides, topic: str, groups: str) -> Iterator[None]:
+    """Mirrors a topic and the positions of these groups meanwhile."""
+    stop = threading.Event()
+
+    def work() -> None:
+        with Client(sides.source) as from_, Client(sides.target) as to:
+            wanted = SyncOptions(group_offsets=True, groups=GroupFilter(groups), interval_s=0.05)
+            worker = Mirror(from_, to, name=topic, topics=TopicFilter(topic), sync=wanted, commit_interval_s=0.05)
+            worker.run(stop)
+            worker.close()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
     finally:
         stop.set()
         thread.join()
-    assert positions(two, f"{group}-late") == {}
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
