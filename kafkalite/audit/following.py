@@ -26,6 +26,7 @@ from kafkalite.audit.judge import Difference, Selection, judge_stage
 from kafkalite.audit.lasting import AHEAD_MS, LastingReported
 from kafkalite.audit.stages import NothingToCompare, committed, topics_of_counts
 from kafkalite.audit.taken import Taken
+from kafkalite.avro.client import RegistryRefused, RegistryUnreachable
 from kafkalite.base.dataclass import dataclass
 from kafkalite.base.metric_families import Family, labels
 from kafkalite.client.errors import ClientError, LogTruncated
@@ -45,7 +46,7 @@ INTERVAL_S: Final = 5.0
 KEEP_S: Final = 3600.0
 STUCK_S: Final = 300.0
 """A round without progress for this long is stuck."""
-AWAY: Final = (KafkaError, ClientError, OSError, NothingToCompare)
+AWAY: Final = (KafkaError, ClientError, RegistryUnreachable, RegistryRefused, OSError, NothingToCompare)
 """Errors that mean that a stage cannot be read now."""
 SAVE_S: Final = 10.0
 

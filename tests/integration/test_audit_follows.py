@@ -19,9 +19,11 @@ import numpy as np
 import pytest
 
 from kafkalite.audit import AuditedGroupReader, AuditedProducer
+from kafkalite.audit.fields import MarkFields
 from kafkalite.audit.following import Away, Closed, Follower, Wrong
 from kafkalite.audit.run import Plan
 from kafkalite.audit.saved import StateError, load, save
+from kafkalite.avro.client import RegistryClient
 from kafkalite.broker import Broker
 from kafkalite.broker.backup import back_up
 from kafkalite.cli import main
@@ -33,7 +35,7 @@ from kafkalite.wire.record.columns import Record
 from tests.kit.harness.audited_load import load_into
 from tests.kit.harness.samples import sample
 from tests.kit.harness.scrape import Scrape, ask
-from tests.kit.processes.broker import BrokerProcess, wait_until
+from tests.kit.processes.broker import BrokerProcess, free_port, wait_until
 from tests.kit.processes.restored import put_back
 
 pytestmark = pytest.mark.integration
@@ -91,6 +93,22 @@ class Following:
         self.events.clear()
         self.follower.round(threading.Event())
         return list(self.events)
+
+
+def test_a_registry_that_does_not_respond_is_reported_once_and_the_audit_goes_on() -> None:
+    with (
+        Broker({"flush.on.acks.all": False}) as broker,
+        Client(broker.bootstrap_servers) as client,
+        RegistryClient(f"http://127.0.0.1:{free_port()}", retry_timeout_s=0) as registry,
+    ):
+        client.admin.create_topic("framed", 1)
+        with AuditedProducer(client, server="web1") as producer:
+            producer.send("framed", 0, records(0, 10))
+        client.produce("framed", 0, [b"\0" + (7).to_bytes(4, "big") + b"x"])
+        following = Following(Plan(client, fields=MarkFields({None: "mark"}, registry=registry)), STAMP)
+        (away,) = following.round()
+        assert (away.stage, "Connection refused" in away.reason) == ("live", True), away
+        assert following.round() == []
 
 
 def test_all_stages_at_once_are_complete_and_one_lost_message_is_named_and_comes_late(
