@@ -101,7 +101,6 @@ class BatchLetters:
             topic = self.policy.layout.dead(source.topic)
             put = Put(Goal.DEAD, topic, source.partition, message, letter, failure, now_ms)
             letters.append(rendered(put, size, self.policy.compat, self.policy.scrub))
-            said = self.policy.scrub(reason) if self.policy.scrub else reason
             row = Row(
                 State.DEAD,
                 letter.id,
@@ -109,7 +108,7 @@ class BatchLetters:
                 source.partition,
                 1,
                 exception=self._exception,
-                reason=said[:200],
+                reason=self.policy.scrubbed(reason)[:200],
                 first=now_ms,
                 last=now_ms,
             )

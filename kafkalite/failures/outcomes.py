@@ -9,7 +9,7 @@ Thread rule: one thread at a time, that of the session.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.failures.events import Alarm, FailureKind, Goal, Letter, Outcome, Put, Withdraw
 from kafkalite.failures.lanes import ItemState, Verdict, key_digest
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from kafkalite.failures.lanes import Item, PartitionLane
     from kafkalite.failures.retry_strategies import Step
     from kafkalite.failures.state import SessionState
+
+REASON_MAX: Final = 200
+"""Characters of an error text in a ledger row."""
 
 
 class Outcomes:
@@ -149,9 +152,7 @@ class Outcomes:
         where = origin_text(item.origin, item.origin_offset)
         if not item.old:
             item.old = True
-            text = (
-                f"the dead-letter handler failed for {where} and will be called again: {failure.name}: {failure.text}"
-            )
+            text = f"the dead-letter handler failed for {where} and will be called again: {self._described(failure)}"
             self._actions.append(Alarm("dead-handler", text, {"letter": where, "exception": failure.name}))
         step = self._policy.dead_backoff.step(item.attempt)
         item.due = self._state.now.ms + step.delay_ms
@@ -161,13 +162,13 @@ class Outcomes:
         """Stop calling the dead-letter handler for this letter. The letter stays in its topic."""
         self._counts["dead_calls", "given_up"] += 1
         where = origin_text(item.origin, item.origin_offset)
-        text = f"the dead-letter handler is not called again for {where}: {failure.name}: {failure.text}"
+        text = f"the dead-letter handler is not called again for {where}: {self._described(failure)}"
         self._actions.append(Alarm("dead-handler", text, {"letter": where, "exception": failure.name}))
         row = Row(
             State.SKIPPED,
             attempt=item.attempt,
             exception=failure.name,
-            reason=failure.text[:200],
+            reason=self._reason(failure),
             last=self._state.now.wall_ms,
             member=self._member,
         )
@@ -190,6 +191,14 @@ class Outcomes:
         item.failure = failure
         self._counts["failed", failure.name] += 1
 
+    def _described(self, failure: Failure) -> str:
+        """Return the failure's class and text, for alarms and the reason of a stop."""
+        return f"{failure.name}: {self._policy.scrubbed(failure.text)}"
+
+    def _reason(self, failure: Failure) -> str:
+        """Return the failure's text for a ledger row, cut only after `scrub`, which may not recognize half a secret."""
+        return self._policy.scrubbed(failure.text)[:REASON_MAX]
+
     def _take_step(self, lane: PartitionLane, item: Item, failure: Failure, step: Step) -> None:
         delay_ms = step.delay_ms * (1.0 + step.jitter * self._draw()) if step.delay_ms else 0.0
         match step.kind:
@@ -205,7 +214,7 @@ class Outcomes:
                 self._ignore(lane, item, failure)
             case StepKind.STOP:
                 where = origin_text(item.origin, item.origin_offset)
-                self._state.stop(f"{where} failed and the policy stops the member: {failure.name}: {failure.text}")
+                self._state.stop(f"{where} failed and the policy stops the member: {self._described(failure)}")
                 lane.push(item)
 
     def _look_at_age(self, item: Item, failure: Failure) -> None:
@@ -215,7 +224,7 @@ class Outcomes:
         if isinstance(strategy, RetryForever) and not item.old and age_ms >= milliseconds(strategy.alarm_after):
             item.old = True
             where = origin_text(item.origin, item.origin_offset)
-            text = f"{where} has been failing for {age_ms // 1000} s: {failure.name}: {failure.text}"
+            text = f"{where} has been failing for {age_ms // 1000} s: {self._described(failure)}"
             self._actions.append(Alarm("age", text, {"record": where, "age_ms": age_ms}))
 
     def _retry(self, lane: PartitionLane, item: Item, topic_ms: int, delay_ms: int) -> None:
@@ -275,7 +284,7 @@ class Outcomes:
             lane.origin.partition,
             item.attempt,
             exception=item.failure.name,
-            reason=item.failure.text[:200],
+            reason=self._reason(item.failure),
             first=item.first,
             last=now,
             member=self._member,

@@ -70,7 +70,8 @@ class Policy(NamedArguments):
     `moves`             "exactly once" (in transactions) or "at least once"
     `decode`            function that turns the bytes of a value into what the handler gets; its errors are fatal
     `compat`            other header formats to write as well: "spring", "connect"
-    `scrub`             function applied to each error text before it is written to a topic
+    `scrub`             function applied to each error text and stack trace before a topic, an alarm or the reason of a
+                        stop contains it
     `letter_key`        keys of dead letters: "original", or "date", the UTC day of the last failure
     `dead_topics`       dead-letter topics by exception class, instead of dlq.GROUP.TOPIC; the first class that matches
                         is used. No other group may use these topics
@@ -249,6 +250,10 @@ class Policy(NamedArguments):
         if isinstance(strategy, RetryHere):
             return RetryForever(strategy.backoff)
         return strategy if isinstance(strategy, RetryForever) else RetryForever()
+
+    def scrubbed(self, text: str) -> str:
+        """Return an error text after `scrub`."""
+        return self.scrub(text) if self.scrub else text
 
     def step(self, rule: int, number: int) -> Step:
         """Return the step after failure `number` (from 1) by the rule at index `rule`, or by the strategy (-1)."""

@@ -443,7 +443,8 @@ class Runner:
         events = self._workers.results()
         failure = self._workers.failure
         if failure is not None and not self.session.stopped:
-            self.session.stop(f"the handler raised {class_name(failure)}: {text_of(failure)}")
+            text = self.policy.scrubbed(text_of(failure))
+            self.session.stop(f"the handler raised {class_name(failure)}: {text}")
         ended = self._mover.ended()
         if ended is not None:
             events.append(self._ended(ended))

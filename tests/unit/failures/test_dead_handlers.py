@@ -87,6 +87,18 @@ def test_each_dead_letter_is_given_to_the_handler_once(function: Callable[..., A
     assert (alarm.kind, alarm.details["letter"]) == ("dead-handler", "dlq.billing.orders-0-0")
 
 
+def test_alarms_about_a_dead_letter_handler_have_scrubbed_texts() -> None:
+    bill = handled(scrub=lambda text: text.replace("4711", "…"))
+    texts = ["account 4711"]
+
+    @bill.dead
+    def refund(_: failures.DeadLetter) -> None:
+        raise ConnectionError(texts.pop()) if texts else failures.Failed("card 4711", "fatal")
+
+    alarms = bill.try_records([b"x"]).alarms
+    assert [alarm.text.rpartition(": ")[2] for alarm in alarms] == ["account …", "card …"]
+
+
 def test_a_failing_call_is_repeated_after_the_delays_of_the_strategy_and_no_record_waits() -> None:
     bill = handled(retry=["1 s", "1 min"], outage=ConnectionError)
     calls = []

@@ -222,6 +222,29 @@ def test_a_record_that_is_tried_for_ever_is_an_alarm_by_its_age() -> None:
     assert set(desk.handled) == {0}
 
 
+@pytest.mark.parametrize(
+    ("strategy", "kinds"),
+    [(RetryHere(1), []), (RetryHere(1, then="stop"), ["stopped"]), (RetryForever("1 s", alarm_after="1 s"), ["age"])],
+)
+def test_ledger_and_alarms_have_scrubbed_texts(strategy: object, kinds: list[str]) -> None:
+    text = "x" * 195 + "password=4711"
+    said: list[str] = []
+
+    def scrub(one: str) -> str:
+        said.append(one)
+        return one.replace("password=4711", "…")
+
+    desk = Desk(policy(strategy, scrub=scrub), lambda offset: BAD._replace(text=text))
+    desk.assign()
+    desk.fetch([0])
+    desk.advance(5000)
+    reasons = [row.reason for row in desk.rows.values() if row is not None and row.reason]
+    assert reasons == ([] if kinds else ["x" * 195 + "…"])
+    assert desk.kinds == kinds
+    assert not any("pass" in alarm.text for alarm in desk.alarms)
+    assert set(said) == {text}
+
+
 def test_rows_of_earlier_versions_are_read_and_theirs_leave_out_what_they_do_not_know() -> None:
     old = b'{"v": 1, "state": "trying", "last": 7, "member": "m", "tries": 1}'
     assert decode_row(old) == Row(State.TRYING, last=7, member="m", tries=1)
