@@ -219,7 +219,7 @@ class Outcomes:
 
     def _look_at_age(self, item: Item, failure: Failure) -> None:
         """Raise an alarm, once, for a record that has been failing for too long."""
-        strategy = self._policy.strategies[failure.rule + 1]
+        strategy = self._policy.last_strategies[failure.rule + 1]
         age_ms = self._state.now.wall_ms - item.first
         if isinstance(strategy, RetryForever) and not item.old and age_ms >= milliseconds(strategy.alarm_after):
             item.old = True
@@ -299,7 +299,7 @@ class Outcomes:
 
     def _ignore(self, lane: PartitionLane, item: Item, failure: Failure) -> None:
         place = failure.rule + 1
-        strategy = self._policy.strategies[place]
+        strategy = self._policy.last_strategies[place]
         alarms, then = self._losses.lost(place, failure, self._state.now.ms)
         self._actions += alarms
         if then == "stop":

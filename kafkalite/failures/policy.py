@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any, Final
 from kafkalite.base.dataclass import dataclass
 from kafkalite.failures.arguments import NamedArguments, is_list, is_name
 from kafkalite.failures.names import Layout, ledger_name
-from kafkalite.failures.retry_strategies import STRATEGIES, Ignore, Limit, RetryForever, RetryHere, RetryTopics
+from kafkalite.failures.retry_strategies import (
+    STRATEGIES,
+    Ignore,
+    Limit,
+    RetryForever,
+    RetryHere,
+    RetryTopics,
+    last_strategy,
+)
 from kafkalite.failures.times import UNITS_MS, milliseconds
 
 if TYPE_CHECKING:
@@ -213,6 +221,11 @@ class Policy(NamedArguments):
     def strategies(self) -> list[Strategy]:
         """All strategies: `strategy`, then those of `rules`."""
         return [self.strategy, *self.rules.values()]
+
+    @cached_property
+    def last_strategies(self) -> list[Strategy]:
+        """All strategies in the same order, each replaced by the one that applies after retries in place."""
+        return [last_strategy(strategy) for strategy in self.strategies]
 
     @property
     def uses_topics(self) -> bool:

@@ -210,7 +210,7 @@ class RetryHere(NamedArguments):
 
     attempts: int
     backoff: Duration | Exponential | Sequence[Duration] = "1 s"
-    then: str | RetryTopics | RetryForever | Ignore = "dead letter"
+    then: str | Strategy = "dead letter"
 
     def __post_init__(self) -> None:
         self._require_whole("attempts", 1, ATTEMPTS_MAX)
@@ -260,6 +260,13 @@ class RetryTopics(NamedArguments):
         """Yield the delays in ms that have a retry topic, each once, in the order of their first use."""
         every = dict.fromkeys(milliseconds(delay) for delay in self.delays_after)
         return (delay for delay in every if delay >= IN_PLACE_MS_MAX)
+
+
+def last_strategy(strategy: Strategy) -> Strategy:
+    """Return the strategy that applies after the last attempt of all nested RetryHere strategies, or this one."""
+    while isinstance(strategy, RetryHere) and not isinstance(strategy.then, str):
+        strategy = strategy.then
+    return strategy
 
 
 Strategy = Ignore | RetryForever | RetryHere | RetryTopics

@@ -49,7 +49,7 @@ class SessionState:
         self.breaker = Breaker(policy.limit)
         self.holds = policy.after_dead == "hold"
         self.rotates = policy.order == "none" and isinstance(policy.strategy, (RetryTopics, Ignore))
-        self.losses = Losses(policy.strategies)
+        self.losses = Losses(policy.last_strategies)
         self.number = 0
         self.moves = Moves(member, keeps_ledger=policy.keeps_ledger, by_partition=by_partition)
         self.decided: dict[tuple[str, TopicPartition], Decided] = {}

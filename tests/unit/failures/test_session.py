@@ -222,6 +222,29 @@ def test_a_record_that_is_tried_for_ever_is_an_alarm_by_its_age() -> None:
     assert set(desk.handled) == {0}
 
 
+def test_an_ignore_after_retries_in_place_has_its_alarm_and_its_rows() -> None:
+    for then, stopped in ((None, False), ("stop", True)):
+        strategy = RetryHere(2, "1 s", then=Ignore(alarm=Loss(0.1, "1 min", least=2, then=then), record=True))
+        desk = Desk(policy(strategy), lambda offset: BAD)
+        desk.assign()
+        desk.fetch(range(3))
+        desk.advance(10_000)
+        assert desk.kinds[:1] == ["loss"]
+        assert desk.stopped is stopped
+        row = desk.rows["orders-0-0"]
+        assert row is not None
+        assert row.state is State.IGNORED
+
+
+def test_a_record_that_is_tried_for_ever_after_retries_in_place_is_an_alarm_by_its_age() -> None:
+    nested = RetryHere(2, "1 s", then=RetryHere(2, "1 s", then=RetryForever("1 s", alarm_after="10 s")))
+    desk = Desk(policy(Ignore(), rules={RuntimeError: nested}), lambda offset: BAD._replace(rule=0))
+    desk.assign()
+    desk.fetch([0])
+    desk.advance(60_000)
+    assert desk.kinds == ["age"]
+
+
 @pytest.mark.parametrize(
     ("strategy", "kinds"),
     [(RetryHere(1), []), (RetryHere(1, then="stop"), ["stopped"]), (RetryForever("1 s", alarm_after="1 s"), ["age"])],
