@@ -121,10 +121,12 @@ def take(root: list[Any], path: list[str]) -> Any:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two values are equal in JSON, where true is not 1."""
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True) or (
-        one == other and not isinstance(one, (bool, str, list, dict)) and not isinstance(other, (bool, str, list, dict))
-    )
+    """Return whether two values are equal in JSON (RFC 6902, 4.6): 1 equals 1.0, but not true."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(value, other[name]) for name, value in one.items())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return isinstance(one, bool) is isinstance(other, bool) and bool(one == other)
 
 
 def patch_edit(operations: list[dict[str, Any]]) -> Callable[[Message], Message]:
@@ -140,8 +142,8 @@ def patch_edit(operations: list[dict[str, Any]]) -> Callable[[Message], Message]
             raise NotEdited(f"dead letter {where} is nested too deeply") from None
         try:
             changed = patched(document, operations)
-            if same(changed, document):
-                return message
+            if json.dumps(changed, sort_keys=True) == json.dumps(document, sort_keys=True):
+                return message  # not with `same`: 1 may be replaced by 1.0
             return message._replace(value=as_json(changed))
         except NotEdited as error:
             raise NotEdited(f"dead letter {where}: {error}") from error

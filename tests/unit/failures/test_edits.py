@@ -33,6 +33,7 @@ from kafkalite.failures.events import Message
         ({"foo": 1}, [{"op": "replace", "path": "", "value": [2]}], [2]),
         ({"foo": None}, [{"op": "add", "path": "/foo", "value": 1}], {"foo": 1}),
         ({"a": 1}, [{"op": "test", "path": "/a", "value": 1.0}], {"a": 1}),
+        ({"a": [1, {"b": 10}]}, [{"op": "test", "path": "", "value": {"a": [1.0, {"b": 1e1}]}}], {"a": [1, {"b": 10}]}),
     ],
 )
 def test_operations(before: object, patch: list[object], after: object) -> None:
@@ -51,6 +52,10 @@ def test_operations(before: object, patch: list[object], after: object) -> None:
         [{"op": "replace", "path": "/list/01", "value": 1}],
         [{"op": "add", "path": "/baz/deeper", "value": 1}],
         [{"op": "test", "path": "/yes", "value": 1}],
+        [{"op": "test", "path": "", "value": {"baz": "qux", "list": [True, 2], "yes": True}}],
+        [{"op": "test", "path": "", "value": {"baz": "qux", "list": [1, 2], "yes": 1}}],
+        [{"op": "test", "path": "/list", "value": [1, 2, 3]}],
+        [{"op": "test", "path": "/list", "value": [1, "2"]}],
         [{"op": "remove", "path": ""}],
         [{"op": "remove", "path": "/list/-"}],
     ],
@@ -89,6 +94,11 @@ def test_a_value_that_is_nested_too_deeply_is_one_that_does_not_fit(depth: int) 
         edit(Message("dlq", 0, 7, 0, b"k", b"[" * depth + b"]" * depth))
 
 
+def test_a_number_alone_may_be_written_in_another_way() -> None:
+    edit = patch_edit(parse_patch('[{"op": "replace", "path": "", "value": 1.0}]'))
+    assert edit(Message("dlq", 0, 7, 0, b"k", b"1")).value == b"1.0"
+
+
 def test_half_of_a_surrogate_pair_stays_what_it_was() -> None:
     edit = patch_edit(parse_patch('[{"op": "replace", "path": "/b", "value": 2}]'))
     assert edit(Message("dlq", 0, 7, 0, b"k", b'{"a": "\\ud83d", "b": 1}')).value == b'{"a":"\\ud83d","b":2}'
@@ -98,6 +108,8 @@ def test_values_are_edited() -> None:
     message = Message("dlq", 0, 7, 0, b"k", b'{"a": "\xc3\xa9", "b": 1}')
     edit = patch_edit(parse_patch('[{"op": "replace", "path": "/b", "value": 2}]'))
     assert edit(message).value == '{"a":"é","b":2}'.encode()
+    number = patch_edit(parse_patch('[{"op": "replace", "path": "/b", "value": 1.0}]'))
+    assert number(message).value == '{"a":"é","b":1.0}'.encode()  # equal, and written in another way
     same = patch_edit(parse_patch('[{"op": "test", "path": "/b", "value": 1}]'))
     assert same(message) is message  # what does not change keeps its bytes
     with pytest.raises(NotEdited, match="dlq-0-7 is not JSON"):
