@@ -7,7 +7,8 @@
     pattern = "[0-9]{13,19}"           # anywhere in key, value and headers
     key = true                         # all of the key
 
-If a mask cannot be applied, the whole value is hidden: `paths` require JSON, and `pattern` requires text.
+If a mask cannot be applied, the whole value is hidden: `paths` require JSON without repeated names, and `pattern`
+requires text.
 
 Thread rule: immutable.
 """
@@ -120,16 +121,24 @@ def without(mask: Mask, raw: bytes | None) -> bytes | None:
 
 
 def without_paths(paths: tuple[DocumentPath, ...], raw: bytes | None) -> bytes | None:
-    """Mask the paths of a JSON value."""
+    """Mask the paths of a JSON value. A value that has none of them keeps its bytes."""
     if raw is None:
         return None
     try:
-        document = json.loads(raw.decode())
+        document = found = json.loads(raw.decode(), object_pairs_hook=unique)
         for path in paths:
-            document = covered(document, path)
-        return json.dumps(document, ensure_ascii=False).encode(errors="surrogatepass")
+            found = covered(found, path)
+        return raw if found == document else json.dumps(found, ensure_ascii=False).encode(errors="surrogatepass")
     except (ValueError, RecursionError):
         return MASK_BYTES
+
+
+def unique(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object. Raises ValueError if a name is repeated, since a path would mask only its last value."""
+    found = dict(members)
+    if len(found) != len(members):
+        raise ValueError("a name is repeated")
+    return found
 
 
 def covered(value: Any, path: DocumentPath) -> Any:

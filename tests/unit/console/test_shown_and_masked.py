@@ -59,6 +59,7 @@ def masks(tmp_path: Path, text: str) -> Masks:
     return Masks.from_file(file)
 
 
+MASKED_CARD = f'{{"card":{{"number":"{MASK}"}}}}'.encode()
 CARD = b'{"card": {"number": "4111111111111111"}, "items": [{"pin": 1}, {"pin": 2}]}'
 
 
@@ -76,6 +77,19 @@ def test_masks_by_header_path_pattern_and_key(tmp_path: Path) -> None:
     other = rules.masked("orders", record)
     assert (other.key, other.headers[0]) == (b"k", ("auth", b"s3cret"))
     assert other.value == CARD.replace(b"4111111111111111", MASK.encode())
+
+
+@pytest.mark.parametrize("value", [b'{"a":1}', b'{"a":1.10, "b":"\\u00e9"}', b" [1]", MASKED_CARD])
+def test_a_value_without_a_masked_path_keeps_its_bytes(tmp_path: Path, value: bytes) -> None:
+    rules = masks(tmp_path, '[[mask]]\npaths = ["$.card.number"]\n')
+    record = Record(0, 0, b"k", value)
+    assert rules.masked("payments", record) == record
+
+
+def test_a_name_that_occurs_twice_hides_no_masked_path(tmp_path: Path) -> None:
+    rules = masks(tmp_path, '[[mask]]\npaths = ["$.card.number"]\n')
+    for value in (b'{"card": {"number": "4711"}, "card": {}}', b'{"card": {"number": "4711", "number": 1}}'):
+        assert rules.masked("payments", Record(0, 0, None, value)).value == MASK.encode()
 
 
 def test_what_a_mask_cannot_understand_is_masked_as_a_whole(tmp_path: Path) -> None:
