@@ -8,6 +8,7 @@ Thread rule: functions belong to the thread that has the client.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -15,6 +16,7 @@ from kafkalite.client.errors import ClientError
 from kafkalite.console.dependents import subjects_of, topics_of_failures
 from kafkalite.console.messages import time_of
 from kafkalite.console.requests import BadRequestError, ConflictError, Done
+from kafkalite.console.resetting import PLAN_SIZE_MAX, parsed_plan
 from kafkalite.console.topics import counted, groups_of
 from kafkalite.errors import KafkaError
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
@@ -164,6 +166,7 @@ def trim_page(client: Client, request: ActionRequest) -> dict[str, Any]:
         "partitions": client.partitions(name),
         "error": "",
         "plan": None,
+        "plan_text": "",
     }
     if not asked["before"]:
         return asked
@@ -171,7 +174,8 @@ def trim_page(client: Client, request: ActionRequest) -> dict[str, Any]:
         rows = trim_plan(client, request, name)
     except BadRequestError as error:
         return {**asked, "error": str(error)}
-    return {**asked, "plan": rows, "lost": sum(row["lost"] for row in rows)}
+    moved = [[name, row["partition"], row["start"], row["after"]] for row in rows if row["lost"]]
+    return {**asked, "plan": rows, "plan_text": json.dumps(moved), "lost": sum(row["lost"] for row in rows)}
 
 
 def trim_plan(client: Client, request: ActionRequest, name: str) -> list[dict[str, Any]]:
@@ -204,18 +208,27 @@ def trim_plan(client: Client, request: ActionRequest, name: str) -> list[dict[st
 
 
 def trim_action(client: Client, request: ActionRequest) -> Done:
-    """Delete the records below the offset, time or end in the form. `confirm` must be the topic's name."""
+    """Delete the records of the plan that was shown. `confirm` must be the topic's name."""
     name = request.values[0]
     request.require_name(name)
-    rows = trim_plan(client, request, name)
-    starts = client.admin.delete_records(
-        {TopicPartition(name, row["partition"]): row["after"] for row in rows if row["lost"]}
+    rows = parsed_plan(request.whole_text("plan", PLAN_SIZE_MAX))
+    numbers = client.partitions(name)
+    if any(key.topic != name or key.partition not in numbers or after < 0 for key, (_, after) in rows.items()):
+        raise BadRequestError(f"the plan has partitions or offsets that {name} cannot have")
+    starts = client.list_offsets(dict.fromkeys(rows, OFFSET_EARLIEST))
+    ends = client.list_offsets(dict.fromkeys(rows, OFFSET_LATEST))
+    for key, (_, after) in rows.items():
+        if after > ends[key].offset:
+            raise ConflictError(f"offset {after} of {key} does not exist any more; reload the page")
+    moved = {key: after for key, (_, after) in rows.items() if after > starts[key].offset}
+    lost = sum(after - starts[key].offset for key, after in moved.items())
+    found = client.admin.delete_records(moved)
+    request.bench.deed.detail.update(
+        {f"{key}": f"{starts[key].offset} -> {after}" for key, after in list(moved.items())[:50]}, records=lost
     )
-    lost = sum(row["lost"] for row in rows)
-    request.bench.deed.detail.update(records=lost, before=request.text("before"))
     return Done(
         place_of(name, "trimmed"),
-        {"name": name, "lost": lost, "starts": {str(key.partition): offset for key, offset in starts.items()}},
+        {"name": name, "lost": lost, "starts": {str(key.partition): offset for key, offset in found.items()}},
     )
 
 

@@ -322,12 +322,29 @@ def test_records_are_deleted_as_far_as_was_shown(visitor: Visitor, client: Clien
     assert [row["after"] for row in visitor.data("/topics/trimmed/trim?before=1970-01-01T00:00:07")["plan"]] == [7, 7]
     refused = visitor.get("/topics/trimmed/trim?before=4")
     assert (refused.status, "choose a partition" in refused.text) == (400, True)
+    plan = page["plan_text"]
     for confirm in ("", "trimme"):
-        answer = visitor.form("/topics/trimmed/trim", {"partition": "0", "before": "4", "confirm": confirm})
+        answer = visitor.form("/topics/trimmed/trim", {"plan": plan, "confirm": confirm})
         assert (answer.status, client.start_offset("trimmed", 0)) == (400, 0)
-    done = visitor.send("/topics/trimmed/trim", {"partition": 0, "before": 4, "confirm": "trimmed"})
+    done = visitor.send("/topics/trimmed/trim", {"plan": plan, "confirm": "trimmed"})
     assert (done["lost"], client.start_offset("trimmed", 0), client.start_offset("trimmed", 1)) == (4, 4, 0)
-    assert visitor.send("/topics/trimmed/trim", {"before": "end", "confirm": "trimmed"})["lost"] == 16
+    assert visitor.send("/topics/trimmed/trim", {"plan": plan, "confirm": "trimmed"})["lost"] == 0
+    for wrong in ('[["trimmed", 0, 4, -1]]', '[["other", 0, 0, 1]]', '[["trimmed", 2, 0, 1]]', "[]", ""):
+        assert visitor.form("/topics/trimmed/trim", {"plan": wrong, "confirm": "trimmed"}).status == 400, wrong
+    late = visitor.form("/topics/trimmed/trim", {"plan": '[["trimmed", 0, 4, 11]]', "confirm": "trimmed"})
+    assert late.status == 409
+
+
+@pytest.mark.parametrize("before", ["end", "2040-01-01T00:00"])
+def test_records_written_after_the_preview_are_kept(visitor: Visitor, client: Client, before: str) -> None:
+    topic = f"trimmed-later-{before[:3]}"
+    client.admin.create_topic(topic, 2)
+    client.produce(topic, 0, [Record(-1, 1000, None, b"x")] * 3)
+    plan = visitor.data(f"/topics/{topic}/trim?before={before}")["plan_text"]
+    for number in range(2):
+        client.produce(topic, number, [Record(-1, 1000, None, b"y")] * 2)
+    assert visitor.send(f"/topics/{topic}/trim", {"plan": plan, "confirm": topic})["lost"] == 3
+    assert [client.start_offset(topic, number) for number in range(2)] == [3, 0]
 
 
 def test_a_topic_goes_when_its_name_was_typed_and_what_depends_on_it_was_said(visitor: Visitor, client: Client) -> None:
