@@ -72,7 +72,7 @@ from kafkalite.failures.metrics import Late, exposition
 from kafkalite.failures.rows import GIVEN_UP, UNDECIDED
 from kafkalite.failures.session import Session
 from kafkalite.failures.times import Moment, milliseconds
-from kafkalite.failures.topics import ensure, publish, size_max
+from kafkalite.failures.topics import ensure, publish, require_topics, size_max
 from kafkalite.failures.transaction_writer import SIZE_MAX, Ended, Move, Mover, WritingPort
 from kafkalite.failures.workers import DividedWorkers, TaskWorkers, ThreadWorkers
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
@@ -207,7 +207,7 @@ class Runner:
     `on_failed`  called with the Message and the Failure of each failed attempt
     `on_moved`   called after a record was moved to a retry or dead-letter topic: with the Message, the goal ("retry",
                  "parked" or "dead") and the topic
-    `create_topics`   whether to create missing topics. If one cannot be created, the start fails and names it
+    `create_topics`   whether to create missing topics. The start fails and names those that are still missing
 
     Exceptions raised by `on_alarm`, `on_failed` and `on_moved` are logged. Errors: ValueError for `workers` below 1, or
     if the handler's parameters do not fit.
@@ -375,13 +375,15 @@ class Runner:
         return False
 
     def _prepare(self) -> None:
-        """Create missing topics if allowed, refuse cycles of groups that wait for each other, publish the policy."""
+        """Create missing topics if allowed, or else refuse them. Refuse cycles of groups that wait for each other.
+        Publish the policy.
+        """
         if self._create_topics:
             missing = ensure(self.policy, self._client)
             if missing:
                 raise StartupError("missing topics could not be created; create them with: " + "; ".join(missing))
         else:
-            self._client.partition_counts(self.policy.topics)  # check for a broker: without a ledger nothing below does
+            require_topics(self.policy, self._client)
         self._require_no_circle()
         if self.policy.keeps_ledger:
             publish(self.policy, self._client)

@@ -12,7 +12,7 @@ import json
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.base.acls import AclOperation
-from kafkalite.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
+from kafkalite.errors import KafkaError, StartupError, TopicAlreadyExists, UnknownTopicOrPartition
 from kafkalite.failures.policy import summary
 from kafkalite.failures.rows import POLICY_KEY
 from kafkalite.wire.record.columns import Record
@@ -145,16 +145,33 @@ def faults(policy: Policy, client: Client) -> Iterator[str]:
     yield from missing_rights(policy, client)
 
 
+def operations(policy: Policy) -> dict[str, frozenset[AclOperation]]:
+    """Return the topics that a member uses, each with the operations that it needs."""
+    read_write = frozenset({AclOperation.READ, AclOperation.WRITE})
+    found = dict.fromkeys(policy.topics, frozenset({AclOperation.READ}))
+    if policy.uses_topics or policy.writes_letters:
+        found |= {name: read_write for topic in policy.topics for name in policy.layout.retries(topic)}
+    if policy.writes_letters:
+        found |= dict.fromkeys(policy.layout.dead_lanes, frozenset({AclOperation.WRITE}))
+    if policy.keeps_ledger:
+        found[policy.layout.ledger] = read_write
+    return found
+
+
+def require_topics(policy: Policy, client: Client) -> None:
+    """Raise StartupError if a topic of the policy is missing. No permission to describe settings is needed."""
+    wanted = operations(policy)
+    missing = sorted(wanted.keys() - client.partition_counts(wanted).keys())
+    if missing:
+        raise StartupError(
+            f"topics are missing, or this user lacks permission for them: {', '.join(missing)}; create them, or let "
+            "the member create them (without --no-create or create_topics=False)"
+        )
+
+
 def missing_rights(policy: Policy, client: Client) -> Iterator[str]:
     """Yield the permissions on existing topics that a member needs and this client's user lacks."""
-    read_write = frozenset({AclOperation.READ, AclOperation.WRITE})
-    wanted = dict.fromkeys(policy.topics, frozenset({AclOperation.READ}))
-    if policy.uses_topics or policy.writes_letters:
-        wanted |= {name: read_write for topic in policy.topics for name in policy.layout.retries(topic)}
-    if policy.writes_letters:
-        wanted |= dict.fromkeys(policy.layout.dead_lanes, frozenset({AclOperation.WRITE}))
-    if policy.keeps_ledger:
-        wanted[policy.layout.ledger] = read_write
+    wanted = operations(policy)
     for topic, allowed in sorted(client.acls.my_operations(wanted).items()):
         lacking = sorted(operation.name.lower() for operation in wanted[topic] - allowed)
         if lacking:

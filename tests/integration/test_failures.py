@@ -19,7 +19,7 @@ from kafkalite.failures.events import Alarm, Failure
 from kafkalite.failures.letters import LetterBox
 from kafkalite.failures.rows import Row, State
 from kafkalite.failures.runner import Fetch
-from kafkalite.failures.topics import faults
+from kafkalite.failures.topics import faults, operations
 from kafkalite.failures.transaction_writer import Written
 from kafkalite.model import TopicPartition
 from kafkalite.wire.record.columns import Record
@@ -110,6 +110,20 @@ def test_a_failing_record_goes_through_its_topics_and_dies_with_all_that_is_know
     assert found["kafka_dlt-original-topic"] == topic.encode()
     assert states(client, policy.group) == {State.DEAD: 1}
     assert list(faults(policy, client)) == []
+
+
+def test_a_member_that_creates_no_topics_does_not_start_without_one(client: Client, broker: Broker) -> None:
+    topic = numbered_topic(client, 1)
+    policy = Policy(group=f"g-{topic}", topics=[topic], strategy=RetryTopics(["1 s"]))
+    made = {name for name in operations(policy) if name != policy.layout.retry(topic, 1000)} - {topic}
+    for name in made:
+        client.admin.create_topic(name, 1)
+    stop = threading.Event()
+    with pytest.raises(StartupError, match=rf"topics are missing.*: {policy.layout.retry(topic, 1000)};"):
+        run(policy, lambda _: stop.set(), broker.bootstrap_servers, stop=stop, create_topics=False)
+    client.admin.create_topic(policy.layout.retry(topic, 1000), 1)
+    run(policy, lambda _: stop.set(), broker.bootstrap_servers, stop=stop, create_topics=False)
+    assert stop.is_set()
 
 
 def test_two_groups_on_one_topic_see_nothing_of_each_others_retries(client: Client, broker: Broker) -> None:
