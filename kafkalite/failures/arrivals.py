@@ -132,6 +132,7 @@ class Arrivals:
             lane.move(item, Verdict(row=self._last_row(letter.id)))  # the member that sent it twice wrote its row twice
             return None
         item.id = item.came_as = letter.id
+        item.topic_id = "" if row is None else row.topic_id
         item.first, item.rounds = letter.first, letter.rounds
         item.attempt, due = letter.attempt, letter.due
         if known and row is not None:

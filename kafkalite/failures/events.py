@@ -150,6 +150,8 @@ class Assigned(NamedTuple):
     opened: Mapping[TopicPartition, Row]
     hands: Mapping[TopicPartition, Row] = {}
     """By partition, the mark that was written last (kafkalite.failures.marks)."""
+    topic_ids: Mapping[str, str] = {}
+    """Ids of the group's source and dead-letter topics, as far as they are known."""
 
 
 class Revoking(NamedTuple):

@@ -99,6 +99,7 @@ class Item:
         "row",
         "shrink",
         "state",
+        "topic_id",
         "unnoted",
         "verdict",
     )
@@ -123,6 +124,8 @@ class Item:
         self.passed = False
         """Whether the next record of its key no longer waits for it."""
         self.row: Row | None = None
+        self.topic_id = ""
+        """The id of its source topic, if it is a letter whose row has one."""
         self.doubted = False
         """Whether it may have ended the previous member, and has had no outcome since."""
         self.noted = False

@@ -31,6 +31,7 @@ from kafkalite.failures.names import DEAD, RETRY, ledger_name, origin_text
 from kafkalite.failures.policy import AT_LEAST_ONCE
 from kafkalite.failures.rows import GIVEN_UP, OPEN_LETTERS, Row, State, encode_row
 from kafkalite.failures.times import UNITS_MS, milliseconds
+from kafkalite.failures.topics import topic_ids
 from kafkalite.model import TopicPartition
 from kafkalite.wire.record.columns import Record
 
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from kafkalite.client import Client, Producer
-    from kafkalite.failures.events import Letter
     from kafkalite.failures.headers import FoundLetter
     from kafkalite.failures.rows import Row as LedgerRow
     from kafkalite.failures.times import Duration
@@ -392,6 +392,7 @@ class LetterBox:
         fresh = fresh._replace(due=now_ms + 1 + delay_ms if delay_ms else 0, rounds=letter.rounds + 1)
         put = Put(Goal.RETRY, topic, letter.partition.partition, message, fresh)
         sent = rendered(put, 2**31, (), None)
+        known = self._ledger.rows.get(letter.partition, {}).get(letter.offset)
         row = Row(
             State.REDRIVEN,
             fresh.id,
@@ -401,15 +402,11 @@ class LetterBox:
             first=letter.first,
             last=now_ms,
             rounds=fresh.rounds,
-            held=self._held(letter),
+            held="" if known is None else known.held,  # if its key is held until this letter is decided
+            topic_id="" if known is None else known.topic_id,
         )
         place = TopicPartition(topic, letter.partition.partition)
         return place, sent._replace(headers=(*sent.headers, *more)), row
-
-    def _held(self, letter: Letter) -> str:
-        """Return the hash of the letter's key if the key is held until this letter is decided, else ""."""
-        row = self._ledger.rows.get(letter.partition, {}).get(letter.offset)
-        return "" if row is None else row.held
 
     def _retry_topic(self, topic: str) -> str:
         by_key = f"{RETRY}.{self.group}.{topic}"
@@ -604,7 +601,7 @@ def may_skip(client: Client, group: str, where: TopicPartition, offset: int) -> 
     if client.groups.describe(group).members:
         return f"group {group} has members, which would not see the change; stop them first", ""
     row = ledger.rows.get(where, {}).get(offset)
-    if row is not None:
+    if row is not None and row.concerns(topic_ids(client, [where.topic]).get(where.topic, "")):
         given_up = f"{origin_text(where, offset)} is already {row.state.value}"
         return (given_up if row.state in GIVEN_UP else ""), row.state.value
     committed = client.groups.committed(group, require_stable=True).get(where)
@@ -620,7 +617,8 @@ def skip(client: Client, group: str, where: TopicPartition, offset: int, reason:
 
     Later records of the same key no longer wait for it.
     """
-    row = Row(State.SKIPPED, reason=reason, last=time.time_ns() // 1_000_000)
+    topic_id = topic_ids(client, [where.topic]).get(where.topic, "")
+    row = Row(State.SKIPPED, reason=reason, last=time.time_ns() // 1_000_000, topic_id=topic_id)
     record = ledger_row(origin_text(where, offset), row)
     client.produce(ledger_name(group), 0, [Record(-1, -1, record.key, record.value)])
 

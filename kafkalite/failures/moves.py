@@ -55,13 +55,14 @@ class TooLarge(Exception):
 class Moves:
     """Builds the transactions of a session; see the module.
 
-    With `by_partition`, each transaction covers one source partition.
+    With `by_partition`, each transaction covers one source partition. `topic_ids` are written into the rows.
     """
 
-    def __init__(self, member: str, *, keeps_ledger: bool, by_partition: bool) -> None:
+    def __init__(self, member: str, *, keeps_ledger: bool, by_partition: bool, topic_ids: Mapping[str, str]) -> None:
         self._member = member
         self._keeps_ledger = keeps_ledger
         self._by_partition = by_partition
+        self._topic_ids = topic_ids
         self._number = 0
         self._not_before = 0.0
         self._linger_until: float | None = None
@@ -109,7 +110,7 @@ class Moves:
             chosen[lane.partition] = found
             lane.opening = opens
             for item in found:
-                write_down(item, now.wall_ms, puts, rows)
+                write_down(item, now.wall_ms, puts, rows, self._topic_ids)
             done = {item for item in found if item.verdict is not None and not item.verdict.stays}
             low = lane.low(done)
             offsets[lane.partition] = low  # even if unchanged: it lets the broker refuse a member that was replaced
@@ -191,7 +192,13 @@ def whole_bundles(lane: PartitionLane, found: list[Item]) -> list[Item]:
             found = found[: next(place for place, item in enumerate(found) if id(item.bundle) in broken)]
 
 
-def write_down(item: Item, wall_ms: int, puts: list[Put], rows: list[tuple[str, Row | None]]) -> None:
+def write_down(
+    item: Item,
+    wall_ms: int,
+    puts: list[Put],
+    rows: list[tuple[str, Row | None]],
+    topic_ids: Mapping[str, str],
+) -> None:
     """Add the records and the ledger row of a record's verdict to a transaction."""
     verdict = item.verdict
     assert verdict is not None, "it moves for a reason"
@@ -201,7 +208,10 @@ def write_down(item: Item, wall_ms: int, puts: list[Put], rows: list[tuple[str, 
         message = Message(output.topic, -1, -1, wall_ms, output.key, output.value, output.headers)
         puts.append(Put(Goal.OUTPUT, output.topic, output.partition, message))
     if verdict.writes_row:
-        rows.append((origin_text(item.origin, item.origin_offset), verdict.row))
+        row = verdict.row
+        if row is not None and not row.topic_id:
+            row = row._replace(topic_id=item.topic_id or topic_ids.get(item.origin.topic, ""))
+        rows.append((origin_text(item.origin, item.origin_offset), row))
 
 
 def shrink(flight: Flight, place: int) -> None:

@@ -80,6 +80,8 @@ class Row(NamedTuple):
     `among`     number of records that were noted together, including this record; 0 if it was noted alone. After an
                 unclean shutdown, only the record that the mark names counts the shutdown as a try
     `rounds`    number of redrives of the record
+    `topic_id`  id of the record's topic; "" if the client does not know it. A topic that was deleted and created again
+                has another id, and its records have nothing to do with the row
     `position`  of an open partition: the offset where it was opened
                 in a mark: the source record's offset
     `until`     of an open partition: records before this offset may have crashed the previous owner (-1: none)
@@ -114,6 +116,10 @@ class Row(NamedTuple):
         record.
         """
         return bool(self.tries or self.among)
+
+    def concerns(self, topic_id: str) -> bool:
+        """Return whether the row is about a record of the topic with this id, as far as both ids are known."""
+        return not self.topic_id or not topic_id or self.topic_id == topic_id
 
 
 DEFAULTS: Final = Row(State.OPEN)._asdict()

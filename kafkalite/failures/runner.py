@@ -72,7 +72,7 @@ from kafkalite.failures.metrics import Late, exposition
 from kafkalite.failures.rows import GIVEN_UP, UNDECIDED
 from kafkalite.failures.session import Session
 from kafkalite.failures.times import Moment, milliseconds
-from kafkalite.failures.topics import ensure, publish, require_topics, size_max
+from kafkalite.failures.topics import ensure, publish, require_topics, size_max, topic_ids
 from kafkalite.failures.transaction_writer import SIZE_MAX, Ended, Move, Mover, WritingPort
 from kafkalite.failures.workers import DividedWorkers, TaskWorkers, ThreadWorkers
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
@@ -256,6 +256,7 @@ class Runner:
         self._board = Board(client, self._ledger.topic if policy.keeps_ledger else "", self._member)
         self._marks = Marks(client, policy.layout.ledger)
         self._sizes: dict[str, int] = {}
+        self._topic_ids: dict[str, str] = {}
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._workers: Workers | DividedWorkers | None = None
         self._mover: Mover | None = None
@@ -591,7 +592,8 @@ class Runner:
             position = max(firsts[key].offset, -1 if found is None else found.offset)
             starts[key] = Start(position, stable[key].offset, ends[key].offset)
         opened = {key: row for key, row in self._ledger.opened.items() if key in starts}
-        self._tell([Assigned(starts, self._ledger.rows, opened, self._ledger.hands)])
+        self._topic_ids = topic_ids(self._client, [*self.policy.topics, *self.policy.layout.dead_lanes])
+        self._tell([Assigned(starts, self._ledger.rows, opened, self._ledger.hands, self._topic_ids)])
 
     def _is_parted(self, committed: Mapping[TopicPartition, CommittedOffset]) -> bool:
         """Return whether a log was restored or truncated below the committed offset.
@@ -770,7 +772,8 @@ class Runner:
             ledger = self._others[group]
             ledger.refresh()
             for key in [key for key, wanted in waits.items() if wanted == group]:
-                rows = ledger.rows.get(key, {})
+                topic_id = self._topic_ids.get(key.topic, "")
+                rows = {at: row for at, row in ledger.rows.get(key, {}).items() if row.concerns(topic_id)}
                 undecided = frozenset(offset for offset, row in rows.items() if row.state in UNDECIDED)
                 dead = frozenset(offset for offset, row in rows.items() if row.state in GIVEN_UP)
                 upto = committed[key].offset if key in committed else 0

@@ -51,7 +51,11 @@ class SessionState:
         self.rotates = policy.order == "none" and isinstance(policy.strategy, (RetryTopics, Ignore))
         self.losses = Losses(policy.last_strategies)
         self.number = 0
-        self.moves = Moves(member, keeps_ledger=policy.keeps_ledger, by_partition=by_partition)
+        self.topic_ids: dict[str, str] = {}
+        """Ids of source and dead-letter topics by name, as of the last assignment."""
+        self.moves = Moves(
+            member, keeps_ledger=policy.keeps_ledger, by_partition=by_partition, topic_ids=self.topic_ids
+        )
         self.decided: dict[tuple[str, TopicPartition], Decided] = {}
         self.finished_ids: dict[str, Row | None] = {}
         """With at-least-once moves: ids of finished letters, with their last row."""

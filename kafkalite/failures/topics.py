@@ -15,10 +15,11 @@ from kafkalite.base.acls import AclOperation
 from kafkalite.errors import KafkaError, StartupError, TopicAlreadyExists, UnknownTopicOrPartition
 from kafkalite.failures.policy import summary
 from kafkalite.failures.rows import POLICY_KEY
+from kafkalite.model import uuid_text
 from kafkalite.wire.record.columns import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from kafkalite.client import Client
     from kafkalite.failures.policy import Policy
@@ -73,6 +74,12 @@ def needs(policy: Policy, client: Client) -> list[Need]:
     if policy.keeps_ledger:
         found.append(Need(policy.layout.ledger, 1, LEDGER_SETTINGS))
     return found
+
+
+def topic_ids(client: Client, names: Iterable[str]) -> dict[str, str]:
+    """Return the ids of those topics that exist and have one, by name."""
+    found = client.described(names)
+    return {name: uuid_text(row.topic_id) for name, row in found.items() if any(row.topic_id)}
 
 
 def size_max(client: Client, topic: str) -> int:

@@ -26,6 +26,7 @@ from kafkalite.errors import KafkaError
 from kafkalite.failures.ledger import Ledger
 from kafkalite.failures.names import LEDGER
 from kafkalite.failures.rows import UNDECIDED, State
+from kafkalite.failures.topics import topic_ids
 from kafkalite.track.path import RETRY_TOPICS
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ class Groups:
         self.remarks: list[str] = []
         self.committed: dict[str, Mapping[TopicPartition, CommittedOffset]] = {}
         self.ledgers: dict[str, Ledger] = {}
+        self._topic_ids = topic_ids(client, wanted)
         names = self._names(client)
         for name in names:
             try:
@@ -145,7 +147,8 @@ class Groups:
 
     def _row(self, group: str, hit: Hit) -> Row | None:
         ledger = self.ledgers.get(group)
-        return None if ledger is None else ledger.rows.get(hit.partition, {}).get(hit.record.offset)
+        row = None if ledger is None else ledger.rows.get(hit.partition, {}).get(hit.record.offset)
+        return row if row is not None and row.concerns(self._topic_ids.get(hit.partition.topic, "")) else None
 
     def _verdict(self, hit: Hit, group: str, letter: Step | None) -> Verdict:
         row = self._row(group, hit)

@@ -21,7 +21,7 @@ from kafkalite.failures.rows import Row, State
 from kafkalite.failures.runner import Fetch
 from kafkalite.failures.topics import faults, operations
 from kafkalite.failures.transaction_writer import Written
-from kafkalite.model import TopicPartition
+from kafkalite.model import TopicPartition, uuid_text
 from kafkalite.wire.record.columns import Record
 from tests.kit.harness.failing_groups import (
     MemberThread,
@@ -31,6 +31,7 @@ from tests.kit.harness.failing_groups import (
     numbered_topic,
     play,
     records,
+    rows_of,
     small_broker,
     states,
 )
@@ -124,6 +125,30 @@ def test_a_member_that_creates_no_topics_does_not_start_without_one(client: Clie
     client.admin.create_topic(policy.layout.retry(topic, 1000), 1)
     run(policy, lambda _: stop.set(), broker.bootstrap_servers, stop=stop, create_topics=False)
     assert stop.is_set()
+
+
+def test_no_record_of_a_topic_that_was_created_again_is_skipped(client: Client, broker: Broker) -> None:
+    topic = numbered_topic(client, 4)
+    policy = Policy(group=f"g-{topic}", topics=[topic], strategy=RetryHere(1))
+    seen: list[int] = []
+
+    def handle(record: Message) -> None:
+        seen.append(record.offset)
+        if record.value in {b"1", b"3"}:
+            raise RuntimeError("no")
+
+    play(broker.bootstrap_servers, policy, handle, 4)
+    client.admin.delete_topic(topic)
+    client.admin.create_topic(topic, 1)
+    client.produce(topic, 0, [b"new"] * 3 + [b"3"])
+    play(broker.bootstrap_servers, policy, handle, 4)
+    assert seen == [0, 1, 2, 3] * 2
+    old, new = (rows_of(client, policy.group)[f"{topic}-0-{offset}"] for offset in (1, 3))
+    assert (old.state, new.state, new.topic_id) == (State.DEAD, State.DEAD, uuid_text(client.topic(topic).topic_id))
+    assert old.topic_id not in {"", new.topic_id}
+    client.groups.commit(policy.group, {TopicPartition(topic, 0): 0})
+    play(broker.bootstrap_servers, policy, handle, 4)
+    assert seen[8:] == [0, 1, 2]  # offset 3 is dead in this topic
 
 
 def test_two_groups_on_one_topic_see_nothing_of_each_others_retries(client: Client, broker: Broker) -> None:

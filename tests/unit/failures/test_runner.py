@@ -30,6 +30,9 @@ class Client:
     def partition_counts(self, names: Sequence[str]) -> dict[str, int]:
         return dict.fromkeys(names, 1)
 
+    def described(self, names: Sequence[str]) -> dict[str, Any]:
+        return {}
+
     def list_offsets(self, wanted: Mapping[TopicPartition, int], isolation: int = 0) -> dict[TopicPartition, Any]:
         return {key: SimpleNamespace(offset=0) for key in wanted}
 

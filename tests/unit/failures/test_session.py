@@ -328,6 +328,31 @@ def test_a_record_that_was_resolved_is_stepped_over_or_tried_again_as_a_dead_one
         assert desk.handled == handled
 
 
+@pytest.mark.parametrize("state", [State.DEAD, State.RETRYING, State.SKIPPED])
+def test_rows_of_a_topic_that_was_deleted_say_nothing_about_the_records_of_a_new_one(state: State) -> None:
+    rows = {0: Row(state, "old", topic_id="A"), 1: Row(state, "new", topic_id="B"), 2: Row(state, "unknown")}
+    desk = Desk(policy(RetryTopics(["1 s"])), lambda offset: BAD)
+    desk.tell(Assigned({ORDERS: Start(0, 0, 0)}, {ORDERS: rows}, {}, topic_ids={"orders": "B"}))
+    desk.fetch(range(4))
+    assert desk.handled == [0, 3]
+    row = desk.rows["orders-0-3"]
+    assert row is not None
+    assert (row.state, row.topic_id) == (State.RETRYING, "B")
+
+
+def test_a_letter_of_a_topic_that_was_deleted_is_retried_and_keeps_the_id_of_its_topic() -> None:
+    retry = TopicPartition("retry.billing.orders.1s", 0)
+    row = Row(State.RETRYING, "old", *retry, attempt=1, topic_id="A")
+    desk = Desk(policy(RetryTopics(["1 s"])), lambda offset: BAD)
+    starts = {ORDERS: Start(0, 0, 0), retry: Start(0, 1, 1)}
+    desk.tell(Assigned(starts, {ORDERS: {5: row}}, {}, topic_ids={"orders": "B"}))
+    letter = Letter("old", "billing", ORDERS, 5, 1)
+    desk.tell(Fetched(retry, [Arrival(Message(*retry, 0, 0, b"k", b"v"), letter)], 1))
+    dead = desk.rows["orders-0-5"]
+    assert dead is not None
+    assert (dead.state, dead.topic_id) == (State.DEAD, "A")
+
+
 def test_a_partition_that_was_not_given_up_is_taken_one_by_one() -> None:
     desk = Desk(policy(RetryTopics(["10 s"])))
     desk.assign(rows={1: Row(State.TRYING, tries=2)}, opened=Row(State.OPEN, position=0))
