@@ -19,7 +19,7 @@ from kafkalite.failures.rows import OPEN_PREFIX, Row, State, hand_key
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from kafkalite.failures.events import TransactionEnded
+    from kafkalite.failures.events import Output, TransactionEnded
     from kafkalite.failures.lanes import Item, PartitionLane
     from kafkalite.failures.times import Moment
     from kafkalite.model import TopicPartition
@@ -49,7 +49,15 @@ class Flight(NamedTuple):
 
 
 class TooLarge(Exception):
-    """A record is too large for its topic: a handler's output, or a letter even without its value."""
+    """A record is too large for its topic: a handler's output, or a letter even without its value.
+
+    `item` is the handled record, and `flight` the transaction that failed.
+    """
+
+    def __init__(self, text: str, flight: Flight, item: Item) -> None:
+        super().__init__(text)
+        self.flight = flight
+        self.item = item
 
 
 class Moves:
@@ -216,16 +224,22 @@ def write_down(
 
 def shrink(flight: Flight, place: int) -> None:
     """Make the letter at this index smaller in the next attempt. Raises TooLarge if that is impossible."""
-    owners = [
-        item
-        for items in flight.chosen.values()
-        for item in items
-        if item.verdict is not None
-        for _ in range((item.verdict.put is not None) + len(item.verdict.outputs))
-    ]
-    item = owners[place]
-    put = None if item.verdict is None else item.verdict.put
-    if put is None or item.shrink >= SHRINK_MAX:
-        where = origin_text(item.origin, item.origin_offset)
-        raise TooLarge(f"the retry or dead letter of {where} is too large for its topic; raise max.message.bytes")
+    owners: list[tuple[Item, Output | None]] = []
+    for items in flight.chosen.values():
+        for item in items:
+            if item.verdict is not None:
+                owners += [(item, None)] if item.verdict.put is not None else []
+                owners += [(item, output) for output in item.verdict.outputs]
+    item, output = owners[place]
+    where = origin_text(item.origin, item.origin_offset)
+    if output is not None:
+        raise TooLarge(
+            f"the handler's output for {where} is too large for topic {output.topic}; send less, or raise its "
+            "max.message.bytes",
+            flight,
+            item,
+        )
+    if item.shrink >= SHRINK_MAX:
+        text = f"the retry or dead letter of {where} is too large for its topic; raise max.message.bytes"
+        raise TooLarge(text, flight, item)
     item.shrink += 1

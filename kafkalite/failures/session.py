@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from kafkalite.failures.events import Action, Commit, Event, Rows, Start
+    from kafkalite.failures.moves import Flight
     from kafkalite.failures.policy import Policy
     from kafkalite.failures.rows import Row
     from kafkalite.failures.times import Moment
@@ -379,8 +380,9 @@ class Session:
         try:
             flight = self._moves.end(event, self._state.now.ms)
         except TooLarge as error:
+            flight = error.flight
             self._state.stop(str(error))
-            return
+            self._give_back(flight, error.item)
         done = not event.failed and event.too_large is None
         for key, items in flight.chosen.items():
             lane = flight.lanes[key]
@@ -400,6 +402,18 @@ class Session:
                 self._drop([key])
         if self.is_closing:
             self._moves.hurry()
+
+    @staticmethod
+    def _give_back(flight: Flight, item: Item) -> None:
+        """Discard the outcome of a record, and of those handled in the same call. The next member handles them."""
+        lane = next(flight.lanes[key] for key, items in flight.chosen.items() if item in items)
+        for one in [*item.bundle] or [item]:
+            one.bundle = []
+            if one.noted:
+                lane.unnote(one)
+            else:
+                del lane.moving[one.offset]
+                lane.push(one)
 
     def _written(self, lane: PartitionLane, item: Item) -> None:
         assert item.verdict is not None, "it was written"

@@ -13,7 +13,19 @@ import pytest
 from kafkalite.broker import Broker
 from kafkalite.client import Client
 from kafkalite.errors import CorruptMessage, KafkaError, StartupError
-from kafkalite.failures import Failed, Ignore, Ledger, Limit, Message, Policy, RetryForever, RetryHere, RetryTopics, run
+from kafkalite.failures import (
+    Failed,
+    Ignore,
+    Ledger,
+    Limit,
+    Message,
+    Policy,
+    RetryForever,
+    RetryHere,
+    RetryTopics,
+    Transaction,
+    run,
+)
 from kafkalite.failures.adapters.columnar import ColumnarPort
 from kafkalite.failures.events import Alarm, Failure
 from kafkalite.failures.letters import LetterBox
@@ -149,6 +161,19 @@ def test_no_record_of_a_topic_that_was_created_again_is_skipped(client: Client, 
     client.groups.commit(policy.group, {TopicPartition(topic, 0): 0})
     play(broker.bootstrap_servers, policy, handle, 4)
     assert seen[8:] == [0, 1, 2]  # offset 3 is dead in this topic
+
+
+def test_a_member_ends_after_an_output_that_is_too_large(client: Client, broker: Broker) -> None:
+    topic = numbered_topic(client, 3)
+    client.admin.create_topic(f"small-{topic}", 1, configs={"max.message.bytes": "1000"})
+    policy = Policy(group=f"g-{topic}", topics=[topic], strategy=RetryTopics(["1 s"]))
+
+    def handle(record: Message, transaction: Transaction) -> None:
+        transaction.send(f"small-{topic}", b"x" * (5000 if record.offset == 1 else 1), partition=0)
+
+    reason = run(policy, handle, broker.bootstrap_servers)
+    assert reason.startswith(f"the handler's output for {topic}-0-1 is too large for topic small-{topic};")
+    assert client.groups.committed(policy.group)[TopicPartition(topic, 0)].offset == 1
 
 
 def test_two_groups_on_one_topic_see_nothing_of_each_others_retries(client: Client, broker: Broker) -> None:

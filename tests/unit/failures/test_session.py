@@ -24,6 +24,7 @@ from kafkalite.failures.events import (
     Lost,
     Message,
     Outcome,
+    Output,
     Pause,
     Put,
     Released,
@@ -408,6 +409,38 @@ def test_what_does_not_fit_goes_with_less() -> None:
     desk.fetch([0])
     desk.advance(2000)
     assert [put.shrink for put in desk.puts] == [3]
+
+
+class SendingDesk(Desk):
+    """A handler that sends a record for each. That of offset 1 is too large for its topic."""
+
+    def run(self, run: Run) -> list[Event]:
+        outcomes = [Outcome(outputs=(Output(f"done-{one.offset}", 0, b"k", b"v"),)) for one in run.messages]
+        finished = zip(run.messages, outcomes, strict=True)
+        events = [Finished(run.partition, run.number, one.offset, outcome) for one, outcome in finished]
+        return [*events, RunEnded(run.partition, run.number)]
+
+    def carry_out(self, action: Action) -> list[Event]:
+        if isinstance(action, Transact):
+            topics = [put.topic for put in action.puts]
+            if "done-1" in topics:
+                return [TransactionEnded(action.number, too_large=topics.index("done-1"))]
+        return super().carry_out(action)
+
+
+def test_an_output_that_is_too_large_stops_the_member_which_writes_what_came_before() -> None:
+    desk = SendingDesk(policy(RetryHere(1)))
+    desk.assign()
+    desk.fetch(range(3))
+    desk.advance(2000)
+    assert desk.stopped
+    assert [alarm.text for alarm in desk.alarms] == [
+        "the handler's output for orders-0-1 is too large for topic done-1; send less, or raise its max.message.bytes"
+    ]
+    desk.tell(Revoking([ORDERS]))
+    desk.tell(Revoked([ORDERS]))
+    assert not desk.session.is_closing
+    assert (desk.committed[ORDERS], [put.topic for put in desk.puts]) == (1, ["done-0"])
 
 
 def test_reading_stops_where_there_is_no_room_and_goes_on_later() -> None:
