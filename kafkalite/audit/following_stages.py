@@ -16,17 +16,18 @@ import abc
 import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from kafkalite.audit.histories import Histories
 from kafkalite.audit.lasting import LastingCount
 from kafkalite.audit.stages import (
     CHUNK_COUNT,
-    CountedRows,
     NothingToCompare,
     View,
     add_chunk,
     by_columns,
     committed,
-    count_loaded,
+    count_file,
     everything,
     loaded_files,
     mirror_progress,
@@ -40,6 +41,8 @@ from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence
     from threading import Event
+
+    from numpy.typing import NDArray
 
     from kafkalite.audit.fields import MarkFields
     from kafkalite.audit.lasting import LastingReported
@@ -254,6 +257,8 @@ class CountedFile(NamedTuple):
 
     place: Place
     shares: dict[int, tuple[int, int]]
+    rows: int | None = None
+    """The number of its first rows that were counted; None for all."""
 
 
 class LoadedStage(Stage):
@@ -263,74 +268,93 @@ class LoadedStage(Stage):
         super().__init__(name, **options)
         self._folder = folder
         self._counted: dict[str, CountedFile] = {}
-        self._partly: dict[str, tuple[Place, CountedRows]] = {}
-        """The rows counted so far of files that could not be read to their end, and the files' places."""
+        self._begun: dict[str, CountedFile] = {}
+        """Files that could not be read to their end."""
 
     def read(self, topics: list[str], stop: Event) -> None:
         now = {file.path: file for file in loaded_files(self._folder)}
+        gone = self._gone(now)
         for file in [file for path, file in now.items() if path not in self._counted and file.topic in topics]:
-            place = place_of(file)
-            rows = self._rows_before(file.path, place, now)
-            self._partly[file.path] = (place, rows)
+            self._beat()
             try:
-                count_loaded(
-                    self._folder,
-                    [file],
-                    topics,
-                    self.count,
-                    fields=self._fields,
-                    counted=rows,
-                    on_progress=self._go_on,
-                )
+                self._read_file(file, gone.get(place_of(file), []))
             except FileNotFoundError:
                 return  # compaction has replaced it; the next round reads the new file
-            shares = {number: (share.first, share.last) for number, share in file.partitions.items()}
-            self._counted[file.path] = CountedFile(place, shares)
-            del self._partly[file.path]
             if stop.is_set():
                 return
-        for files in (self._counted, self._partly):
+        for files in (self._counted, self._begun):
             for path in [path for path in files if path not in now]:
                 del files[path]
 
-    def _rows_before(self, path: str, place: Place, now: Container[str]) -> CountedRows:
-        """Return the counted rows of a file, and of the files at its place that are gone: it may have replaced them."""
-        found = CountedRows()
-        for one in [one for gone, one in self._counted.items() if gone not in now and one.place == place]:
-            for number, (first, last) in one.shares.items():
-                found.add_span(number, first, last + 1)
-        for begun, (its_place, rows) in self._partly.items():
-            if begun == path or (begun not in now and its_place == place):
-                found.update(rows)
+    def _gone(self, now: Container[str]) -> dict[Place, list[CountedFile]]:
+        """Return the files that are no longer there, by place. A new file may contain their rows."""
+        found: dict[Place, list[CountedFile]] = {}
+        for files in (self._counted, self._begun):
+            for path, one in files.items():
+                if path not in now:
+                    found.setdefault(one.place, []).append(one)
         return found
 
-    def _go_on(self, _rows: int) -> None:
-        self._beat()
+    def _read_file(self, file: DataFile, before: list[CountedFile]) -> None:
+        """Count the rows of a file that were not counted before, in files that it replaced or in an earlier round."""
+        shares = {number: (share.first, share.last) for number, share in file.partitions.items()}
+        whole = CountedFile(place_of(file), shares)
+        begun = self._begun.get(file.path, whole._replace(rows=0))
+        known = [*before, begun] if begun.rows else before
+        skips = rows_of(known) if known else None
+        done = 0
+        for rows in count_file(self._folder, file, self.count, fields=self._fields, skips=skips):
+            done += rows
+            self._begun[file.path] = whole._replace(rows=max(done, begun.rows or 0))
+            self._beat()
+        self._counted[file.path] = whole
+        self._begun.pop(file.path, None)
 
     def saved(self) -> dict[str, Any]:
         return {
             "files": [[path, list(one.place), list(one.shares.items())] for path, one in self._counted.items()],
-            "partly": [
-                [path, list(place), [[number, spans.all()] for number, spans in rows.spans.items()]]
-                for path, (place, rows) in self._partly.items()
-            ],
+            "begun": [[path, list(one.place), list(one.shares.items()), one.rows] for path, one in self._begun.items()],
         }
 
     def restore(self, value: dict[str, Any]) -> None:
-        for path, (topic, date, hour), shares in value["files"]:
-            rows = {number: (first, last) for number, (first, last) in shares}
-            self._counted[path] = CountedFile((topic, date, hour), rows)
-        for path, (topic, date, hour), partitions in value.get("partly", []):
-            counted = CountedRows()
-            for number, spans in partitions:
-                for first, end in spans:
-                    counted.add_span(number, first, end)
-            self._partly[path] = ((topic, date, hour), counted)
+        for files, key in ((self._counted, "files"), (self._begun, "begun")):
+            for path, (topic, date, hour), shares, *rows in value.get(key, []):
+                ranges = {number: (first, last) for number, (first, last) in shares}
+                files[path] = CountedFile((topic, date, hour), ranges, *rows)
 
 
 def place_of(file: DataFile) -> Place:
     """Return a file's topic, date and hour. In other layouts, the folder takes the place of the date."""
     return (file.topic, file.place or file.date, file.hour)
+
+
+def rows_of(files: Sequence[CountedFile]) -> Callable[[Any], NDArray[np.bool_]]:
+    """Return a function that selects the counted rows of these files in the batches of another file, or of one of them.
+
+    The batches must come in the order of the file. Compaction keeps the order of a file's rows.
+    """
+    spans: dict[int, Spans] = {}
+    for file in files:
+        if file.rows is None:
+            for number, (first, last) in file.shares.items():
+                spans.setdefault(number, Spans()).add(first, last + 1)
+    left = [(file.shares, file.rows) for file in files if file.rows is not None]
+
+    def skips(batch: Any) -> NDArray[np.bool_]:
+        partitions, offsets = (batch.column(name).to_numpy(zero_copy_only=False) for name in ("partition", "offset"))
+        found = np.zeros(batch.num_rows, np.bool_)
+        for number, own in spans.items():
+            found |= (partitions == number) & own.has(offsets)
+        for at, (shares, rows) in enumerate(left):
+            inside = np.zeros(batch.num_rows, np.bool_)
+            for number, (first, last) in shares.items():
+                inside |= (partitions == number) & (first <= offsets) & (offsets <= last)
+            chosen = np.flatnonzero(inside)[:rows]
+            found[chosen] = True
+            left[at] = (shares, rows - len(chosen))
+        return found
+
+    return skips
 
 
 def without(ranges: Sequence[tuple[int, int]], taken: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -19,7 +19,6 @@ import numpy as np
 from kafkalite.audit.events import classic_topic
 from kafkalite.audit.fields import merged
 from kafkalite.audit.marks import Marks, read_marks
-from kafkalite.audit.taken import Spans
 from kafkalite.base.extras import needs_extra
 from kafkalite.client import READ_COMMITTED, Reader
 from kafkalite.client.columns.arrow import bytes_column, headers_of
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from kafkalite.audit.counts import Count
     from kafkalite.audit.events import Reported
     from kafkalite.audit.fields import MarkFields
-    from kafkalite.audit.taken import Taken
+    from kafkalite.audit.taken import Spans, Taken
     from kafkalite.client import Chunk, Client
     from kafkalite.load.manifest import DataFile
 
@@ -227,43 +226,6 @@ def loaded_files(folder: str) -> list[DataFile]:
         raise NothingToCompare(str(error)) from error
 
 
-class CountedRows:
-    """The offsets of loaded rows that were counted, by partition. Batches have the columns partition and offset."""
-
-    def __init__(self) -> None:
-        self.spans: dict[int, Spans] = {}
-
-    def add_span(self, partition: int, first: int, end: int) -> None:
-        """Add the offsets from `first` to before `end`."""
-        self.spans.setdefault(partition, Spans()).add(first, end)
-
-    def update(self, other: CountedRows) -> None:
-        """Add all rows of `other`."""
-        for number, spans in other.spans.items():
-            for first, end in spans.all():
-                self.add_span(number, first, end)
-
-    def add(self, batch: Any) -> None:
-        """Add the rows of a batch."""
-        partitions, offsets = placed_at(batch)
-        for number in np.unique(partitions).tolist():
-            self.spans.setdefault(number, Spans()).add_offsets(np.sort(offsets[partitions == number]))
-
-    def has(self, batch: Any) -> NDArray[np.bool_]:
-        """Return which rows of a batch were counted."""
-        partitions, offsets = placed_at(batch)
-        found = np.zeros(batch.num_rows, np.bool_)
-        for number, spans in self.spans.items():
-            found |= (partitions == number) & spans.has(offsets)
-        return found
-
-
-def placed_at(batch: Any) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Return the partitions and offsets of a batch's rows."""
-    partitions, offsets = (batch.column(name).to_numpy(zero_copy_only=False) for name in ("partition", "offset"))
-    return partitions, offsets
-
-
 def count_loaded(
     folder: str,
     files: Iterable[DataFile],
@@ -271,34 +233,48 @@ def count_loaded(
     count: Count,
     *,
     fields: MarkFields | None = None,
-    counted: CountedRows | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> None:
     """Count the records of loaded files.
 
-    Rows in `counted` are skipped, and each counted row is added to it. Raises NothingToCompare for files without marks,
-    and if pyarrow is missing. Raises FileNotFoundError if compaction has replaced a file.
+    Raises NothingToCompare for files without marks, and if pyarrow is missing. Raises FileNotFoundError if compaction
+    has replaced a file.
+    """
+    wanted = set(topics)
+    for file in files:
+        if file.topic in wanted:
+            for _ in count_file(folder, file, count, fields=fields):
+                if on_progress is not None:
+                    on_progress(count.record_count)
+
+
+def count_file(
+    folder: str,
+    file: DataFile,
+    count: Count,
+    *,
+    fields: MarkFields | None = None,
+    skips: Callable[[Any], NDArray[np.bool_]] | None = None,
+) -> Iterator[int]:
+    """Count the records of a loaded file. After each batch, yield the number of its rows.
+
+    `skips` gets the columns partition and offset of each batch in order, and returns the rows to skip. Raises as
+    `count_loaded`.
     """
     try:
         import pyarrow as pa
         from pyarrow import parquet
     except ImportError as error:
         raise NothingToCompare(needs_extra("reading loaded files needs pyarrow", "arrow")) from error
-    wanted = set(topics)
-    storage = storage_of(folder)
-    for file in files:
-        if file.topic not in wanted or not count.may_take(file.time_max):
-            continue
-        with storage.open(file.path) as found, parquet.ParquetFile(found) as opened:
-            columns = mark_columns(opened.schema_arrow, file, fields)
-            placed = [] if counted is None else ["partition", "offset"]
-            for batch in opened.iter_batches(CHUNK_COUNT, columns=[*columns, *placed]):
-                taken = batch if counted is None else batch.filter(pa.array(~counted.has(batch)))
-                count.add_marks(file.topic, marks_of_batch(taken, file.topic, fields), taken.num_rows)
-                if counted is not None:
-                    counted.add(taken)
-                if on_progress is not None:
-                    on_progress(count.record_count)
+    if not count.may_take(file.time_max):
+        return
+    with storage_of(folder).open(file.path) as found, parquet.ParquetFile(found) as opened:
+        columns = mark_columns(opened.schema_arrow, file, fields)
+        placed = [] if skips is None else ["partition", "offset"]
+        for batch in opened.iter_batches(CHUNK_COUNT, columns=[*columns, *placed]):
+            taken = batch if skips is None else batch.filter(pa.array(~skips(batch)))
+            count.add_marks(file.topic, marks_of_batch(taken, file.topic, fields), taken.num_rows)
+            yield batch.num_rows
 
 
 def mark_columns(schema: Any, file: DataFile, fields: MarkFields | None) -> list[str]:

@@ -63,9 +63,13 @@ class Loaded:
             fields=self.marks,
         )
 
-    def add(self, name: str, offsets: list[int]) -> None:
-        """Adds a file with these offsets of partitions 0 and 1, each with the mark of another message."""
-        rows = [(partition, offset) for partition in (0, 1) for offset in offsets]
+    def add(self, name: str, *parts: list[int]) -> None:
+        """Adds a file with these offsets of partitions 0 and 1, each with the mark of another message.
+
+        With several parts, the file is what compaction makes of files with one part each.
+        """
+        rows = [(partition, offset) for offsets in parts for partition in (0, 1) for offset in offsets]
+        offsets = [offset for part in parts for offset in part]
         headers = [[{"key": HEADER, "value": mark(1 + partition, offset, offset, b"s")}] for partition, offset in rows]
         table = pa.table(
             {
@@ -118,18 +122,38 @@ def test_a_file_that_cannot_be_read_to_its_end_is_continued(loaded: Loaded, batc
 
 
 def test_a_file_that_was_counted_partly_and_then_replaced(loaded: Loaded) -> None:
-    loaded.add("a", list(range(20)))
+    a, b, c = (list(range(first, first + 20)) for first in (0, 20, 40))
+    loaded.add("a", a)
     loaded.read()
-    loaded.add("b", list(range(20, 40)))
+    loaded.add("b", b)
     with pytest.raises(OSError, match="Input/output"):
         loaded.read(3)
     loaded.files.clear()
-    loaded.add("ab", list(range(50)))
+    loaded.add("cab", c, a, b)
     with pytest.raises(OSError, match="Input/output"):
         loaded.read(9)
     loaded.restart()
     loaded.files.clear()
-    loaded.add("abc", list(range(50)))
+    loaded.add("dcab", list(range(60, 80)), c, a, b)
     loaded.read()
-    assert loaded.counted() == (100, 0)
-    assert not loaded.stage.saved()["partly"]
+    assert loaded.counted() == (160, 0)
+    assert not loaded.stage.saved()["begun"]
+
+
+def test_no_offsets_are_compared_without_a_failure_or_compaction(
+    loaded: Loaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(following_stages, "rows_of", asked.append)
+    for name in ("a", "b"):
+        loaded.add(name, list(range(0, 60, 2)))
+        loaded.read()
+    assert not asked
+
+
+def test_the_state_of_a_half_read_file_does_not_grow_with_gaps_between_its_offsets(loaded: Loaded) -> None:
+    loaded.add("a", list(range(0, 6000, 3)))
+    with pytest.raises(OSError, match="Input/output"):
+        loaded.read(300)
+    (begun,) = loaded.stage.saved()["begun"]
+    assert begun == ["a", ["t", "2026-11-21", 7], [(0, (0, 5997)), (1, (0, 5997))], 3000]
