@@ -108,11 +108,12 @@ class MarkFields:
     def _decoder(self, schema: Schema | None, number: int, field: str) -> Any:
         """Return a decoder for one field of this schema's values.
 
-        None if the schema has no such field of text or bytes, or if the registry does not know the id. Raises
-        RegistryUnreachable, and RegistryRefused for other errors.
+        None if the schema has no such field of text or bytes, if it is not an Avro schema, or if the registry does not
+        know the id. Raises RegistryUnreachable, and RegistryRefused for other errors.
         """
         from kafkalite.avro.client import SCHEMA_NOT_FOUND, RegistryRefused
         from kafkalite.avro.decoder import AvroDecoder
+        from kafkalite.avro.schema import SchemaError
 
         if schema is None:
             assert self._registry is not None, "ids are looked for with a registry"
@@ -121,6 +122,8 @@ class MarkFields:
             except RegistryRefused as error:
                 if error.code != SCHEMA_NOT_FOUND:
                     raise
+                return None
+            except SchemaError:
                 return None
         else:
             written = schema

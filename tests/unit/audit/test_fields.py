@@ -11,7 +11,7 @@ from kafkalite.audit.fields import MarkFields, with_field
 from kafkalite.audit.marks import HEADER, mark, mark_text
 from kafkalite.audit.tally import SentTally
 from kafkalite.avro.encoder import AvroEncoder
-from kafkalite.avro.schema import Schema, parse
+from kafkalite.avro.schema import Schema, SchemaError, parse
 from kafkalite.wire.record.columns import BytesColumn, HeaderColumns, Record, RecordColumns
 
 pa = pytest.importorskip("pyarrow")
@@ -115,6 +115,16 @@ def test_avro_records_of_a_registry_and_bare_ones(kind: object) -> None:
     assert [(row[2], row[3]) for row in found(with_registry, [None, *framed, other, b"\x00\x00"])] == wanted
     assert [(row[2], row[3]) for row in found(bare, [value[5:] for value in framed])] == wanted
     assert [row[0] for row in found(bare, [None, b"\x01", framed[0][5:]])] == [2]
+
+
+def test_values_whose_schema_is_not_avro_have_no_mark() -> None:
+    class OtherTypes(Registry):
+        def schema(self, schema_id: int) -> Schema:
+            raise SchemaError(f"the schema has type JSON; expected AVRO: {schema_id}")
+
+    fields = MarkFields({None: "audit"}, registry=OtherTypes())  # type: ignore[arg-type]
+    document = json.dumps({"audit": TEXT}).encode()
+    assert [row[0] for row in found(fields, [b"\x00\x00\x00\x00\x07" + document, document])] == [1]
 
 
 def test_a_tally_counts_what_it_puts_into_values_and_nothing_that_is_refused() -> None:
