@@ -8,7 +8,6 @@ Thread rule: functions belong to the thread that has the client.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -16,7 +15,7 @@ from kafkalite.client.errors import ClientError
 from kafkalite.console.dependents import subjects_of, topics_of_failures
 from kafkalite.console.messages import time_of
 from kafkalite.console.requests import BadRequestError, ConflictError, Done
-from kafkalite.console.resetting import PLAN_SIZE_MAX, parsed_plan
+from kafkalite.console.resetting import PLAN_SIZE_MAX, parsed_plan, plan_text
 from kafkalite.console.topics import counted, groups_of
 from kafkalite.errors import KafkaError
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
@@ -172,10 +171,11 @@ def trim_page(client: Client, request: ActionRequest) -> dict[str, Any]:
         return asked
     try:
         rows = trim_plan(client, request, name)
+        moved = [[name, row["partition"], row["start"], row["after"]] for row in rows if row["lost"]]
+        text = plan_text(moved, "kafkalite topics delete-records")
     except BadRequestError as error:
         return {**asked, "error": str(error)}
-    moved = [[name, row["partition"], row["start"], row["after"]] for row in rows if row["lost"]]
-    return {**asked, "plan": rows, "plan_text": json.dumps(moved), "lost": sum(row["lost"] for row in rows)}
+    return {**asked, "plan": rows, "plan_text": text, "lost": sum(row["lost"] for row in rows)}
 
 
 def trim_plan(client: Client, request: ActionRequest, name: str) -> list[dict[str, Any]]:

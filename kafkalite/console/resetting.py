@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 PLAN_SIZE_MAX: Final = 512 * 1024
 PARTITIONS_MAX: Final = 5000
 FILE_SIZE_MAX: Final = 512 * 1024
+INSTEAD: Final = "kafkalite groups reset-offsets"
+"""The command that has no such limits."""
 
 
 def reset_page(client: Client, request: ActionRequest) -> dict[str, Any]:
@@ -68,7 +70,16 @@ def reset_page(client: Client, request: ActionRequest) -> dict[str, Any]:
 def planned(plan: list[dict[str, Any]]) -> dict[str, Any]:
     """Return a plan as table rows, and as the form field that the page sends back."""
     rows = [[row["topic"], row["partition"], row["before"], row["after"]] for row in plan]
-    return {"plan": plan, "plan_text": json.dumps(rows)}
+    return {"plan": plan, "plan_text": plan_text(rows, INSTEAD)}
+
+
+def plan_text(rows: list[list[Any]], instead: str) -> str:
+    """Return a plan as the form field that `parsed_plan` parses. Raises BadRequestError if the plan is too large."""
+    require_few(len(rows), instead)
+    text = json.dumps(rows)
+    if len(text) > PLAN_SIZE_MAX:
+        raise too_many(len(rows), instead)
+    return text
 
 
 def file_action(client: Client, request: ActionRequest) -> dict[str, Any]:
@@ -81,22 +92,25 @@ def file_action(client: Client, request: ActionRequest) -> dict[str, Any]:
         offsets = parse_offsets(text, group)
         require_partitions(client, offsets)
         committed = {key: row.offset for key, row in client.groups.committed(group).items()}
-        rows = [row_of(row) for row in plan_offsets(client, offsets, committed)]
+        return {**asked, **planned([row_of(row) for row in plan_offsets(client, offsets, committed)])}
     except (BadRequestError, ValueError) as error:
         return {**asked, "error": str(error)}
-    return {**asked, **planned(rows)}
 
 
-def require_few(count: int) -> None:
-    """Raise BadRequestError if there are too many partitions for a page."""
+def require_few(count: int, instead: str) -> None:
+    """Raise BadRequestError if there are too many partitions for a page. `instead` is the command to use."""
     if count > PARTITIONS_MAX:
-        raise BadRequestError(f"{count} partitions are too many for this page; use kafkalite groups reset-offsets")
+        raise too_many(count, instead)
+
+
+def too_many(count: int, instead: str) -> BadRequestError:
+    return BadRequestError(f"{count} partitions are too many for this page; use {instead}")
 
 
 def require_partitions(client: Client, keys: Iterable[TopicPartition]) -> None:
     """Raise BadRequestError if a partition does not exist or there are too many."""
     listed = list(keys)
-    require_few(len(listed))
+    require_few(len(listed), INSTEAD)
     topics = client.described({key.topic for key in listed})
     for key in listed:
         numbers = [row.partition for row in topics[key.topic].partitions] if key.topic in topics else []
@@ -118,7 +132,7 @@ def plan_of(client: Client, group: str, request: ActionRequest) -> list[dict[str
     keys = wanted(client, request.text("topics")) if request.text("topics") else sorted(committed)
     if not keys:
         raise BadRequestError(f"group {group} has no committed offsets; enter topics")
-    require_few(len(keys))
+    require_few(len(keys), INSTEAD)
     target = target_of(request)
     return [row_of(row) for row in plan_reset(client, keys, committed, target)]
 

@@ -21,7 +21,7 @@ from pyarrow import parquet
 from kafkalite.avro import RegistryClient
 from kafkalite.broker import Broker
 from kafkalite.client import Client
-from kafkalite.console import exporting, tailing
+from kafkalite.console import exporting, resetting, tailing
 from kafkalite.console.application import ROUTES
 from kafkalite.console.clusters import read_clusters
 from kafkalite.console.jobs import KIND_MAX
@@ -345,6 +345,27 @@ def test_records_written_after_the_preview_are_kept(visitor: Visitor, client: Cl
         client.produce(topic, number, [Record(-1, 1000, None, b"y")] * 2)
     assert visitor.send(f"/topics/{topic}/trim", {"plan": plan, "confirm": topic})["lost"] == 3
     assert [client.start_offset(topic, number) for number in range(2)] == [3, 0]
+
+
+@pytest.mark.parametrize(("limit", "number"), [("PARTITIONS_MAX", 1), ("PLAN_SIZE_MAX", 40)])
+def test_a_plan_that_would_be_refused_is_not_previewed(
+    visitor: Visitor, client: Client, monkeypatch: pytest.MonkeyPatch, limit: str, number: int
+) -> None:
+    topic = f"too-wide-{number}"
+    client.admin.create_topic(topic, 3)
+    client.produce(topic, 0, [b"x"])
+    monkeypatch.setattr(resetting, limit, number)
+    assert visitor.data(f"/topics/{topic}/trim?before=end")["lost"] == 1
+    client.produce(topic, 1, [b"x"])
+    trim = visitor.get(f"/topics/{topic}/trim?before=end")
+    assert trim.status == 400
+    assert "2 partitions are too many for this page; use kafkalite topics delete-records" in trim.text
+    why = "2 partitions are too many for this page; use kafkalite groups reset-offsets"
+    for reset in (
+        visitor.get(f"/groups/wide/reset?to=earliest&topics={topic}:0,{topic}:1"),
+        visitor.send_any("/groups/wide/reset-from-file", {"csv": f"{topic},0,0\n{topic},1,0"}),
+    ):
+        assert (reset.status, why in reset.text) == (400, True), reset.text
 
 
 def test_a_topic_goes_when_its_name_was_typed_and_what_depends_on_it_was_said(visitor: Visitor, client: Client) -> None:
