@@ -250,7 +250,7 @@ class Application:
             found = place.page(seat.client, request)
             self._renew()
             if isinstance(found, dict) and found.get("error"):
-                deed.detail["why"] = found["error"]
+                deed.detail.setdefault("why", found["error"])
             return found
 
     def _request(

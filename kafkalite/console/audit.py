@@ -3,8 +3,9 @@
     request ─▶ record "asked" (if it cannot be written, the change is refused) ─▶ the change
             ─▶ log line and record "done", "refused", "denied", "failed" or "cancelled"
 
-A line contains names and numbers. The reason of a refusal is the text that the user sees, so such a text must not quote
-keys, values or headers of records, or lines of a form: a password may be pasted in any of them.
+A line contains names and numbers. The reason of a refusal must not quote keys, values or headers of records, or lines
+of a form: a password may be pasted in any of them. The reason is the text that the user sees, unless the change has
+put another one into the detail as `why`, because the text quotes them.
 
 Thread rule: any thread.
 """

@@ -94,6 +94,7 @@ def file_action(client: Client, request: ActionRequest) -> dict[str, Any]:
         committed = {key: row.offset for key, row in client.groups.committed(group).items()}
         return {**asked, **planned([row_of(row) for row in plan_offsets(client, offsets, committed)])}
     except (BadRequestError, ValueError) as error:
+        request.bench.deed.detail["why"] = "the file is not valid for this group"  # the error may quote a line
         return {**asked, "error": str(error)}
 
 

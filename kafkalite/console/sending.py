@@ -253,17 +253,19 @@ def avro_of(request: ActionRequest, text: str, subject: str, what: str) -> bytes
     except RegistryRefused as error:
         raise BadRequestError(f"{what}, subject {subject}: {error}") from error
     except ValueError as error:
-        raise BadRequestError(f"{what} does not match the schema of {subject}: {error}") from error
+        why = f"{what} does not match the schema of {subject}"
+        request.bench.deed.detail["why"] = why  # the error quotes names of the document
+        raise BadRequestError(f"{why}: {error}") from error
 
 
 def parse_headers(text: str) -> tuple[tuple[str, bytes | None], ...]:
     """Parse lines of name: value, or a JSON list of [name, value].
 
-    Raises BadRequestError, which quotes no line, since the audit stores it.
+    Raises BadRequestError, which quotes no line or header, since the audit stores it.
     """
     if text.lstrip().startswith("["):
         rows = parsed(text, "headers")
-        found = tuple(header_of(row) for row in rows)
+        found = tuple(header_of(number, row) for number, row in enumerate(rows, 1))
     else:
         lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
         found = tuple(line_of(number, line) for number, line in lines)
@@ -281,7 +283,7 @@ def line_of(number: int, line: str) -> tuple[str, bytes | None]:
     return name.strip(), value.strip().encode(errors="replace")
 
 
-def header_of(row: Any) -> tuple[str, bytes | None]:
+def header_of(number: int, row: Any) -> tuple[str, bytes | None]:
     match row:
         case [str(name), None]:
             return whole_name(name), None
@@ -291,7 +293,7 @@ def header_of(row: Any) -> tuple[str, bytes | None]:
             try:
                 return whole_name(name), bytes.fromhex(value)
             except ValueError:
-                raise BadRequestError(f"the header {name[:60]!r} is not hexadecimal") from None
+                raise BadRequestError(f"header {number} is not hexadecimal") from None
     raise BadRequestError('headers must be of the form [["name", "text"], ["name", null], ["name", {"hex": "00ff"}]]')
 
 

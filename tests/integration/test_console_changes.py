@@ -288,6 +288,55 @@ def test_avro_is_held_against_the_registry_before_it_is_sent(broker: Broker, cli
             assert (copy["value_kind"], json.loads(copy["value"])) == ("avro", {"id": 7, "n": 3})
 
 
+@pytest.mark.parametrize(
+    ("path", "fields", "shown", "why"),
+    [
+        (
+            "/produce",
+            {"topic": "orders", "value": "x", "headers": '[["a", null], ["s3cret", {"hex": "s3cret"}]]'},
+            "header 2 is not hexadecimal",
+            "header 2 is not hexadecimal",
+        ),
+        (
+            "/produce",
+            {"topic": "orders", "value": '{"s3cret": 1}', "value_kind": "avro"},
+            "has field &#39;s3cret&#39;",
+            "the value does not match the schema of orders-value",
+        ),
+        (
+            "/groups/g/reset-from-file",
+            {"csv": "s3cret,orders,0,1"},
+            "is for group &#39;s3cret&#39;",
+            "the file is not valid for this group",
+        ),
+        (
+            "/groups/g/reset-from-file",
+            {"csv": "s3cret,0,1"},
+            "partition s3cret-0 does not exist",
+            "the file is not valid for this group",
+        ),
+    ],
+)
+def test_a_refusal_may_quote_a_form_and_its_audit_does_not(
+    broker: Broker, client: Client, caplog: pytest.LogCaptureFixture, path: str, fields: Any, shown: str, why: str
+) -> None:
+    client.admin.create_topic_if_missing("audit", 1)
+    with RegistryServer(broker.bootstrap_servers, port=0) as registry, RegistryClient(registry.url) as asked:
+        asked.register("orders-value", '{"type":"record","name":"O","fields":[]}')
+        with (
+            caplog.at_level(logging.INFO, logger="kafkalite.console"),
+            ConsoleServer(
+                broker.bootstrap_servers, [LOOPBACK], writes=True, registry=registry.url, audit_topic="audit"
+            ) as server,
+        ):
+            answer = Visitor(server).form(path, fields)
+    assert (answer.status, shown in answer.text) == (400, True), answer.text
+    (*_, last) = [json.loads(record.value or b"") for _, record in records(client, "audit")]
+    assert (last["outcome"], last["detail"]["why"]) == ("refused", why)
+    assert "s3cret" not in json.dumps(last) + caplog.text
+    assert all("s3cret" not in str(record.__dict__) for record in caplog.records)
+
+
 # --- topics -----------------------------------------------------------------------------------------------------------
 
 
