@@ -23,7 +23,7 @@ import threading
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote
 
 from kafkalite.avro.schema import Schema, SchemaError, parse
 from kafkalite.base import http_ask
@@ -310,7 +310,7 @@ class _Base(NamedTuple):
 
 def _base(url: str) -> _Base:
     """Parse the URL of a registry. ValueError if it is not an HTTP or HTTPS URL."""
-    parts = urlsplit(url.strip())
+    parts = http_ask.split_url(url.strip())
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ValueError(f"{_without_secret(url)!r} is not a schema registry URL such as http://127.0.0.1:8081")
     authorization = _basic(unquote(parts.username), unquote(parts.password or "")) if parts.username else ""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import threading
 import urllib.error
+import urllib.parse
 import urllib.request
 from concurrent.futures import Future
 from functools import partial
@@ -28,6 +29,16 @@ T = TypeVar("T")
 ASKED_AT_A_TIME_MAX: Final = 64
 """Concurrent requests, including abandoned ones whose resolver has not returned."""
 _room: Final = threading.BoundedSemaphore(ASKED_AT_A_TIME_MAX)
+
+
+def split_url(url: str) -> urllib.parse.SplitResult:
+    """Split a URL. All parts are empty if it is invalid: the errors of `urlsplit` quote what may be a password."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        _ = parts.port  # raises ValueError
+    except ValueError:
+        return urllib.parse.SplitResult("", "", "", "", "")
+    return parts
 
 
 class _TimedFile(io.RawIOBase):

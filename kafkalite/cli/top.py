@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
             if url is None:
                 return _watch_offsets(client, arguments)
     url = url.rstrip("/")
-    if urlsplit(url).scheme not in {"http", "https"}:
+    if http_ask.split_url(url).scheme not in {"http", "https"}:
         raise UsageError(f"--metrics: {url[:80]!r} is not a URL of the form http://HOST:PORT")
     url = url if url.endswith("/metrics") else f"{url}/metrics"
     token = token_in(arguments.token_file)

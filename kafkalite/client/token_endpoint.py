@@ -47,7 +47,7 @@ class TokenEndpoint:
     ) -> None:
         """Read URL and credentials from the settings. Raises ConfigError if one is missing."""
         self._url = settings.get(URL_KEY, "").strip()
-        if urllib.parse.urlsplit(self._url).scheme not in {"https", "http"}:
+        if http_ask.split_url(self._url).scheme not in {"https", "http"}:
             raise ConfigError(URL_KEY, "must be an https:// URL; in Python you can pass a token function instead")
         identity = settings.get(ID_KEY) or options.get("clientId", "")
         secret = settings.get(SECRET_KEY) or options.get("clientSecret", "")

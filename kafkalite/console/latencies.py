@@ -17,7 +17,6 @@ import urllib.error
 from collections import defaultdict
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Final, NamedTuple
-from urllib.parse import urlsplit
 
 from kafkalite.base import http_ask
 from kafkalite.console.rings import Value
@@ -139,7 +138,7 @@ class Latencies:
 
 def address_of(url: str) -> str:
     """Return the URL with /metrics at its end. Raises StartupError if the URL is invalid."""
-    parts = urlsplit(url)
+    parts = http_ask.split_url(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
         raise StartupError(f"--metrics-url {url[:80]}: expected a URL of the form http://HOST:PORT")
     plain = url.rstrip("/")

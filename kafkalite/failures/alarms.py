@@ -16,7 +16,6 @@ import threading
 import time
 import uuid
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 from kafkalite.base import http_ask
 from kafkalite.base.logging import MESSAGE_SIZE_MAX, escaped
@@ -41,7 +40,7 @@ class AlarmSender:
     """
 
     def __init__(self, url: str, group: str) -> None:
-        parts = urlsplit(url)
+        parts = http_ask.split_url(url)
         if parts.scheme not in {"http", "https"} or not parts.netloc:
             raise ValueError("the alarm URL is not an http:// or https:// URL")
         self._url = url

@@ -143,11 +143,13 @@ class KeySet:
         *,
         tls: Mapping[str, str] | None = None,
     ) -> None:
-        """Create the key set without fetching. ConfigError if `tls` is invalid.
+        """Create the key set without fetching. ConfigError if the address or `tls` is invalid.
 
         `tls` has a client's TLS settings for an https address.
         """
         self._url = settings.sasl_oauthbearer_jwks_endpoint_url or ""
+        if not http_ask.split_url(self._url).scheme:
+            raise ConfigError(KEYS_KEY, "is not a valid URL")
         self._shown_url = _without_secrets(self._url)
         self._refresh_s = settings.sasl_oauthbearer_jwks_endpoint_refresh_ms / 1000
         self._retry_s = settings.sasl_oauthbearer_jwks_endpoint_retry_backoff_ms / 1000
@@ -164,7 +166,7 @@ class KeySet:
 
     def start(self) -> None:
         """Start to fetch the keys, now and periodically. ConfigError if a key file is invalid."""
-        if urllib.parse.urlsplit(self._url).scheme == "file":
+        if http_ask.split_url(self._url).scheme == "file":
             try:
                 self._keys = _parse_keys(self._read(self._url))
             except (OSError, ValueError) as error:
@@ -241,7 +243,7 @@ class KeySet:
 
 def _without_secrets(url: str) -> str:
     """Return a URL for messages: without user, password and query."""
-    parts = urllib.parse.urlsplit(url)
+    parts = http_ask.split_url(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()[:256]
 
 
@@ -261,7 +263,7 @@ def read_document(url: str, *, context: ssl.SSLContext | None = None) -> bytes:
 
     Its size and the time of a fetch are limited. Redirects are not followed.
     """
-    parts = urllib.parse.urlsplit(url)
+    parts = http_ask.split_url(url)
     match parts.scheme:
         case "file":
             path = Path(urllib.request.url2pathname(parts.path))

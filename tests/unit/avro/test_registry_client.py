@@ -158,10 +158,13 @@ def test_an_impossible_id_is_not_requested() -> None:
     assert script.seen == []
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:8081", "ftp://x", "http://"])
+@pytest.mark.parametrize(
+    "url", ["127.0.0.1:8081", "ftp://x", "http://", "http://me:s3cret\uff03@x", "http://me:s3cret#@x"]
+)
 def test_what_is_no_url(url: str) -> None:
-    with pytest.raises(ValueError, match="not a schema registry URL"):
+    with pytest.raises(ValueError, match="not a schema registry URL") as refusal:
         RegistryClient(url)
+    assert "s3cret" not in str(refusal.value)
 
 
 @pytest.mark.parametrize(("first", "drop"), DRIPS)

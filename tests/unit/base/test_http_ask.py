@@ -22,6 +22,11 @@ def get(url: str, whole_s: float = WHOLE_S, size_max: int = 1 << 20) -> bytes:
     return http_ask.read(url, headers=headers, connect_s=whole_s, whole_s=whole_s, size_max=size_max)
 
 
+@pytest.mark.parametrize("url", ["http://me:s3cret\uff03@host/", "http://[s3cret", "http://me:s3cret#@host/"])
+def test_an_address_that_cannot_be_split_has_no_parts(url: str) -> None:
+    assert set(http_ask.split_url(url)) == {""}
+
+
 def tell(url: str, whole_s: float = WHOLE_S) -> None:
     http_ask.tell(url, b"news", headers={"Authorization": "Bearer secret"}, connect_s=whole_s, whole_s=whole_s)
 

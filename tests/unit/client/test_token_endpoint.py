@@ -23,9 +23,10 @@ def test_a_token_comes_for_the_clients_credentials() -> None:
     assert b"Authorization: Basic bWU6czNjcmV0\r\n" in server.requests[0]
 
 
-def test_a_refused_address_is_not_quoted_since_it_may_hold_a_secret() -> None:
+@pytest.mark.parametrize("url", ["issuer/token?key=hidden", "https://me:hidden\uff03@issuer/token"])
+def test_a_refused_address_is_not_quoted_since_it_may_hold_a_secret(url: str) -> None:
     with pytest.raises(ConfigError, match="must be an https:// URL") as refusal:
-        TokenEndpoint({URL_KEY: "issuer/token?key=hidden", ID_KEY: "me", SECRET_KEY: "s3cret"}, {})
+        TokenEndpoint({URL_KEY: url, ID_KEY: "me", SECRET_KEY: "s3cret"}, {})
     assert "hidden" not in str(refusal.value)
 
 

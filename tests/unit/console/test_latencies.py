@@ -61,7 +61,7 @@ def test_a_line_that_would_take_long_to_read_is_refused() -> None:
 
 def test_an_address_is_one_of_http() -> None:
     assert address_of("http://h:9644") == address_of("http://h:9644/metrics/") == "http://h:9644/metrics"
-    for wrong in ("h:9644", "ftp://h", "http://", "http://h/?q=1"):
+    for wrong in ("h:9644", "ftp://h", "http://", "http://h/?q=1", "http://h:x", "http://[h"):
         with pytest.raises(StartupError, match="--metrics-url"):
             Latencies([wrong])
 

@@ -85,9 +85,10 @@ def test_log_lines_name_the_host_alone(caplog: pytest.LogCaptureFixture) -> None
     assert "s3cret" not in caplog.text
 
 
-def test_an_address_that_is_refused_is_not_quoted() -> None:
+@pytest.mark.parametrize("address", ["hooks.example.com/s3cret", "https://me:s3cret\uff03@hooks.example.com"])
+def test_an_address_that_is_refused_is_not_quoted(address: str) -> None:
     with pytest.raises(ValueError, match="is not an http:// or https:// URL") as refusal:
-        AlarmSender("hooks.example.com/s3cret", "billing")
+        AlarmSender(address, "billing")
     assert "s3cret" not in str(refusal.value)
 
 

@@ -430,6 +430,13 @@ def test_listener_takes_whom_to_trust_from_its_login_module(key_server: KeyServe
             listener(bad)
 
 
+@pytest.mark.parametrize("url", ["https://me:hidden\uff03@issuer/keys", "https://me:hidden#@issuer/keys"])
+def test_an_invalid_address_of_keys_is_not_quoted(url: str) -> None:
+    with pytest.raises(ConfigError, match="is not a valid URL") as refusal:
+        KeySet(settings(sasl_oauthbearer_jwks_endpoint_url=url))
+    assert "hidden" not in str(refusal.value)
+
+
 @pytest.mark.parametrize("url", ["http://127.0.0.1/keys", "ftp://x/y", "keys.json", "data:,x"])
 def test_documents_elsewhere_are_not_read(url: str) -> None:
     with pytest.raises(ValueError, match="must begin with https"):
