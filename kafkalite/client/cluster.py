@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from kafkalite.client.security import Security
 
 DEFAULT_PORT: Final = 9092
+PORT_DIGITS_MAX: Final = 5
 RETRY_TIMEOUT_S: Final = 30.0
 RETRY_BACKOFF_S: Final = 0.05
 RETRY_BACKOFF_S_MAX: Final = 1.0
@@ -93,9 +94,11 @@ def parse_bootstrap(servers: str | Iterable[str]) -> list[tuple[str, int]]:
         host, separator, port = item.rpartition(":")
         if not separator or port.endswith("]") or (":" in host and not host.startswith("[")):
             host, port = item, str(DEFAULT_PORT)
-        if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536 or not host.strip("[]"):
+        digits = port.lstrip("0")
+        number = int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= PORT_DIGITS_MAX else 0
+        if not 0 < number < 65536 or not host.strip("[]"):
             raise ValueError(f"{item!r} is not host:port")
-        found.append((host.strip("[]"), int(port)))
+        found.append((host.strip("[]"), number))
     if not found:
         raise ValueError("no bootstrap server given; expected host:port")
     return found
