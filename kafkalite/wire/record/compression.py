@@ -8,7 +8,8 @@
     4 zstd     one frame without content size                   frames, with or without content size
 
 Kafka reads the same bytes: it ignores bytes after gzip, xerial and lz4 data, and reports an error for bytes after zstd
-data and a raw snappy block. Unlike Kafka, this module reads lz4 blocks that depend on each other. It reports wrong
+data and a raw snappy block. Unlike Kafka, this module reads lz4 blocks that depend on each other, and
+refuses bytes after an lz4 frame of tiny blocks (LZ4_BLOCK_MEAN_MIN). It reports wrong
 content checksums of lz4 and truncated zstd frames after the first.
 
     library     used for
@@ -74,6 +75,8 @@ ZSTD_BLOCK_HEADER_SIZE: Final = 3  # little-endian: one bit for the last block, 
 ZSTD_LAST_BLOCK: Final = 0x01
 ZSTD_BLOCK_TYPE_MASK: Final = 0x06
 ZSTD_RLE_BLOCK: Final = 0x02  # one byte, repeated
+ZSTD_BLOCK_MEAN_MIN: Final = 1024
+"""Bytes per block below which a frame is not searched for its end."""
 
 GZIP_HEADER: Final[bytes] = b"\x1f\x8b\x08"  # the magic and the only method
 GZIP_HEADER_SIZE: Final = 10
@@ -97,6 +100,10 @@ LZ4_BLOCK_CHECKSUM_FLAG: Final = 0x10
 LZ4_CHECKSUM_SIZE: Final = 4
 LZ4_BLOCK_HEADER: Final = struct.Struct("<I")
 LZ4_BLOCK_SIZE_MASK: Final = 0x7FFFFFFF
+LZ4_BLOCK_MEAN_MIN: Final = 64
+"""The same for lz4. A full block takes at least 257 bytes: 64 KB compressed to a 255th."""
+BLOCK_COUNT_MIN: Final = 32
+"""Blocks that are always searched: those of 4 MB in a zstd frame."""
 _XXH32: Final = (2654435761, 2246822519, 3266489917, 668265263, 374761393)
 _MASK: Final = 0xFFFFFFFF
 
@@ -340,7 +347,8 @@ class Decompressor:
 def is_one_zstd_frame(view: memoryview) -> bool:
     """Return whether zstd data ends with its first frame. ZstdError if the header is invalid.
 
-    The package zstandard cannot report this: it ignores bytes after a frame without content size.
+    False also for a frame of tiny blocks, because this loop would take long and holds the GIL. The package zstandard
+    cannot report the end: it ignores bytes after a frame without content size.
     """
     import zstandard
 
@@ -348,9 +356,11 @@ def is_one_zstd_frame(view: memoryview) -> bool:
         return False
     position = zstandard.frame_header_size(view)
     is_last = False
+    left = len(view) // ZSTD_BLOCK_MEAN_MIN + BLOCK_COUNT_MIN
     while not is_last:
-        if len(view) - position < ZSTD_BLOCK_HEADER_SIZE:
+        if not left or len(view) - position < ZSTD_BLOCK_HEADER_SIZE:
             return False
+        left -= 1
         header = view[position] | view[position + 1] << 8 | view[position + 2] << 16
         is_last = bool(header & ZSTD_LAST_BLOCK)
         position += ZSTD_BLOCK_HEADER_SIZE + (1 if header & ZSTD_BLOCK_TYPE_MASK == ZSTD_RLE_BLOCK else header >> 3)
@@ -360,7 +370,11 @@ def is_one_zstd_frame(view: memoryview) -> bool:
 
 
 def first_lz4_frame(data: Buffer) -> memoryview:
-    """Return the first lz4 frame; all bytes if it is truncated. CompressionError if the data begins otherwise."""
+    """Return the first lz4 frame; all bytes if it is truncated. CompressionError if the data begins otherwise.
+
+    A frame of tiny blocks is not searched to its end, because this loop would take long and holds the GIL. The result
+    is then all bytes, or CompressionError if they may contain a second frame: cramjam would read it, Kafka does not.
+    """
     view = memoryview(data).cast("B")
     if view[: len(LZ4_MAGIC)] != LZ4_MAGIC:
         raise CompressionError("invalid lz4 data: it does not begin with a frame")
@@ -369,7 +383,13 @@ def first_lz4_frame(data: Buffer) -> memoryview:
     position += 8 if flags & LZ4_CONTENT_SIZE_FLAG else 0
     position += 4 if flags & LZ4_DICTIONARY_FLAG else 0
     checksum_size = LZ4_CHECKSUM_SIZE if flags & LZ4_BLOCK_CHECKSUM_FLAG else 0
+    left = len(view) // LZ4_BLOCK_MEAN_MIN + BLOCK_COUNT_MIN
     while len(view) - position >= LZ4_BLOCK_HEADER.size:
+        if not left:
+            if LZ4_MAGIC in bytes(view[position:]):
+                raise CompressionError("invalid lz4 data: a frame of tiny blocks, and possibly a second frame")
+            return view
+        left -= 1
         size = LZ4_BLOCK_HEADER.unpack_from(view, position)[0] & LZ4_BLOCK_SIZE_MASK
         position += LZ4_BLOCK_HEADER.size
         if not size:

@@ -20,6 +20,7 @@ from kafkalite.wire.record.compression import (
     UnknownCodec,
     compress,
     decompress,
+    is_one_zstd_frame,
 )
 
 TEXT = b"".join(b"line %d of a text that repeats itself\n" % i for i in range(5000))
@@ -154,6 +155,40 @@ def test_a_bomb_of_many_frames_stops_at_the_limit(codec: Codec) -> None:
     for end in (b"", b"g"):
         with pytest.raises(DecompressedTooLarge):
             decompress(codec, packed + end, 10_000_000)
+
+
+def lz4_of_bytes(text: bytes) -> bytes:
+    """An lz4 frame with one uncompressed block per byte."""
+    empty = lz4.frame.compress(b"", store_size=False, block_linked=False)
+    return empty[:-4] + b"".join(b"\x01\0\0\x80%c" % byte for byte in text) + empty[-4:]
+
+
+def zstd_of_empty_blocks(text: bytes, count: int) -> bytes:
+    """A zstd frame whose last block, of at most 1 KB, follows `count` empty ones."""
+    header = zstandard.ZstdCompressor(write_content_size=False).compress(b"")[:-3]
+    return header + bytes(3 * count) + (len(text) << 3 | 1).to_bytes(3, "little") + text
+
+
+def test_frames_of_tiny_blocks() -> None:
+    assert decompress(Codec.LZ4, lz4_of_bytes(TEXT)) == TEXT
+    assert decompress(Codec.LZ4, lz4_of_bytes(TEXT) + SKIPPABLE) == TEXT
+    frame = zstd_of_empty_blocks(TEXT[:1000], 5000)
+    assert not is_one_zstd_frame(memoryview(frame))
+    assert decompress(Codec.ZSTD, frame) == TEXT[:1000]
+    assert is_one_zstd_frame(memoryview(zstd_of_empty_blocks(TEXT[:1000], 5)))
+
+
+@pytest.mark.parametrize("rest", [lz4.frame.compress(TEXT), b"g", bytes(40)], ids=["frame", "one-byte", "zeros"])
+def test_bytes_after_an_lz4_frame_of_tiny_blocks_are_refused(rest: bytes) -> None:
+    with pytest.raises(CompressionError, match="invalid lz4 data"):
+        decompress(Codec.LZ4, lz4_of_bytes(TEXT) + rest)
+
+
+def test_highly_compressible_lz4_data_is_searched_to_its_end() -> None:
+    """Their blocks are the smallest of a writer that fills its blocks."""
+    text = bytes(20_000_000)
+    for packed in (compress(Codec.LZ4, text), lz4.frame.compress(text, block_size=lz4.frame.BLOCKSIZE_MAX64KB)):
+        assert decompress(Codec.LZ4, packed + packed) == text
 
 
 def test_other_readers_take_ours() -> None:
