@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalite._native.wire.batch import HEADER_SIZE, BatchError, crc_matches
 from kafkalite.client.cluster import FETCH_VERSION_MAX, raise_from_leader
-from kafkalite.client.errors import UNREACHED
+from kafkalite.client.errors import ClientError
 from kafkalite.client.read.splitting import one_batch
 from kafkalite.errors import CorruptMessage, KafkaError
 from kafkalite.wire.protocol.api import FETCH
@@ -31,12 +31,15 @@ IN_TURN: Final = 512
 
 
 def has_other_in_sync(client: Cluster, key: TopicPartition) -> bool:
-    """Return whether another in-sync replica could become leader; True if no broker reports the replicas."""
+    """Return whether another in-sync replica could become leader; True if no broker reports the replicas.
+
+    Raises nothing, because the caller holds records that it has read.
+    """
     try:
-        rows = client.refresh([key.topic]).topics[0].partitions
-    except (KafkaError, *UNREACHED):
+        topics = client.refresh([key.topic]).topics
+    except (KafkaError, ClientError):
         return True
-    found = [row for row in rows if row.partition_index == key.partition]
+    found = [row for topic in topics for row in topic.partitions if row.partition_index == key.partition]
     return not found or any(broker != found[0].leader_id for broker in found[0].isr_nodes)
 
 

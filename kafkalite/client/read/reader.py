@@ -561,7 +561,7 @@ class Reader:
         asked = OFFSET_EARLIEST if self._reset == "earliest" else OFFSET_LATEST
         try:
             found = self._client.list_offsets({position.key: asked}, isolation=self._isolation)
-        except (KafkaError, *UNREACHED) as error:
+        except (KafkaError, ClientError) as error:
             position.error = error
         else:
             position.move(found[position.key].offset)
@@ -586,12 +586,16 @@ class Reader:
         ]
         if doubtful:
             assert self._find_divergences is not None, "asked for"
+            asked = {row.key: Position(row.offset, row.mark) for row in doubtful}
             try:
-                found = self._find_divergences({row.key: Position(row.offset, row.mark) for row in doubtful})
-            except (KafkaError, *UNREACHED) as error:
-                self._fail(doubtful, error)
-                for position in doubtful:
-                    del wanted[position.key]
+                found = self._find_divergences(asked)
+            except (KafkaError, ClientError) as error:
+                if isinstance(error, (KafkaError, *UNREACHED)):
+                    self._fail(doubtful, error)
+                else:
+                    doubtful[0].error = error  # such as SignInRefused; the next poll raises it
+                for key in asked:
+                    del wanted[key]
                 return
             for divergence in found:
                 self._part(wanted.pop(divergence.partition), divergence)
@@ -608,15 +612,15 @@ class Reader:
         if self._raises_truncation:
             position.error = LogTruncated(what, *divergence)
             return
-        position.mark, position.epochs = UNMARKED, EpochHistory(0)
         if divergence.at is None:
             self._start_over(position)
+            if position.error is not None:
+                return  # the mark stays, so the next response finds the divergence again
         else:
             position.offset, position.empty_to = divergence.at, -1
-            position.epochs = EpochHistory(divergence.at)
-        if position.error is None:
-            self.gone_back[position.key] = position.offset
-            logger.warning("%s; reading continues at offset %d", what, position.offset)
+        position.mark, position.epochs = UNMARKED, EpochHistory(position.offset)
+        self.gone_back[position.key] = position.offset
+        logger.warning("%s; reading continues at offset %d", what, position.offset)
 
     def _decode(self, position: ReadPosition, offset: int, row: Any) -> Iterator[Chunk]:
         """Yield the response's records in chunks of about chunk_count records or chunk_size bytes."""
@@ -633,8 +637,8 @@ class Reader:
                     size_max=self._chunk_size,
                 )
             except (BatchError, CompressionError) as error:
-                self._damaged(position, target, error)
                 chunk = self._chunk(position.key, self._batches.damaged_at, row)
+                self._damaged(position, target, error)
                 if len(chunk.columns) or chunk.seen != NOTHING_SEEN:
                     yield chunk
                 return

@@ -24,6 +24,8 @@ from kafkalite.client import (
 from kafkalite.client.connection import Connection
 from kafkalite.client.errors import BrokerGone
 from kafkalite.client.read.damage import next_readable
+from kafkalite.client.read.marks import Divergence, Mark
+from kafkalite.client.read.reader import Reader
 from kafkalite.errors import (
     CorruptMessage,
     ErrorCode,
@@ -841,6 +843,82 @@ def test_records_of_one_leader_are_handed_out_before_nonsense_of_another_is_rais
         with pytest.raises(ProtocolError):
             reader.poll()
         assert list(next(iter(reader)).columns.values) == [b"1"]
+
+
+@pytest.mark.parametrize("other", [1, 2], ids=["two-leaders", "one-leader"])
+def test_records_are_handed_out_before_nonsense_about_the_offset_to_start_over_from_is_raised(
+    cluster: FakeCluster, client: Client, other: int
+) -> None:
+    keys = TopicPartition("t", 0), TopicPartition("t", other)
+    for key in keys:
+        client.produce(*key, [b"%d" % key.partition])
+    with client.reader({keys[0]: 0, keys[1]: 999}, reset="earliest") as reader:
+        cluster.fail(LIST_OFFSETS, GARBAGE)
+        reader._send_all()
+        for key in keys:
+            select.select([client.leader(key, reader._lane)], [], [])
+        assert [list(chunk.columns.values) for chunk in reader.poll()] == [[b"0"]]
+        with pytest.raises(ProtocolError):
+            reader.poll()
+        assert reader.failed == keys[1]
+        assert list(next(iter(reader)).columns.values) == [b"%d" % other]
+
+
+def test_records_are_handed_out_before_a_refused_comparison_with_the_log_is_raised(client: Client) -> None:
+    keys = [TopicPartition("t", partition) for partition in (0, 2)]
+    for key in keys:
+        client.produce(*key, [b"%d" % key.partition])
+    refusals = [SignInRefused("no token")]
+
+    def find_divergences(_: object) -> list[Divergence]:
+        if refusals:
+            raise refusals.pop()
+        return []
+
+    starts = {keys[0]: 0, keys[1]: 0}
+    with Reader(client, starts, marks={keys[1]: Mark(0)}, find_divergences=find_divergences) as reader:
+        assert [list(chunk.columns.values) for chunk in reader.poll()] == [[b"0"]]
+        with pytest.raises(SignInRefused, match="no token"):
+            reader.poll()
+        assert reader.failed == keys[1]
+        assert list(next(iter(reader)).columns.values) == [b"2"]
+
+
+def test_a_diverged_log_is_found_again_if_where_to_start_over_is_unknown(cluster: FakeCluster, client: Client) -> None:
+    key = TopicPartition("t", 0)
+    client.produce(*key, [b"one"])
+    client.produce(*key, [b"two"])
+    divergence = Divergence(key, 1, None)
+    with Reader(
+        client, {key: 1}, marks={key: Mark(0)}, find_divergences=lambda _: [divergence], reset="earliest"
+    ) as reader:
+        cluster.fail(LIST_OFFSETS, GARBAGE)
+        assert reader.poll() == []
+        with pytest.raises(ProtocolError):
+            reader.poll()
+        assert reader.gone_back == {}
+        found = next(iter(reader)).columns.values
+        assert (list(found), reader.gone_back) == ([b"one", b"two"], {key: 0})
+
+
+def test_records_before_damage_are_handed_out_although_its_replicas_cannot_be_asked_for(
+    cluster: FakeCluster, client: Client
+) -> None:
+    """And no chunk of another partition has them."""
+    bad, good = TopicPartition("t", 0), TopicPartition("t", 2)
+    for key, value in ((bad, b"a"), (bad, b"b"), (good, b"c")):
+        client.produce(*key, [value])
+    base, raw = cluster.topics["t"][0].batches[1]
+    cluster.topics["t"][0].batches[1] = (base, raw[:-1] + bytes([raw[-1] ^ 1]))
+    with client.reader({bad: 0}, max_wait_ms=1) as reader:
+        assert [list(chunk.columns.values) for chunk in reader.poll()] == [[b"a"]]
+        reader.seek(bad, 0)
+        cluster.fail(METADATA, GARBAGE)
+        assert list(next(iter(reader)).columns.values) == [b"a"]
+        assert not cluster.faults
+        reader.drop([bad])
+        reader.add({good: 0})
+        assert list(next(iter(reader)).columns.values) == [b"c"]
 
 
 def test_a_deleted_topic_stops_no_other(cluster: FakeCluster, client: Client) -> None:
