@@ -208,7 +208,7 @@ def test_consume_stops_with_a_choice(live: BrokerProcess, tmp_path: Path) -> Non
         assert running["stop"].wait(READY_S) == 1
         error = (tmp_path / "stop.err").read_text()
         assert "has diverged from offset 100 on" in error
-        assert "use --reset earliest to continue" in error
+        assert "consume continues where the old and the new log diverge" in error
         wait_until(lambda: b"new 159\n" in out["go"].read_bytes(), READY_S, "the 60 new ones")
         assert out["go"].read_bytes().split(b"\n")[:-1] == [*numbers(0, 150), *numbers(100, 160, "new")]
         assert out["stop"].read_bytes().split(b"\n")[:-1] == numbers(0, 150)
