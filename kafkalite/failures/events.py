@@ -216,7 +216,7 @@ class RunEnded(NamedTuple):
 class TransactionEnded(NamedTuple):
     """A transaction was committed, or it failed (`failed`).
 
-    If a record was too large, `too_large` is the index of the largest Put.
+    If a record was too large, `too_large` is the index of its Put.
     """
 
     number: int

@@ -73,7 +73,7 @@ from kafkalite.failures.rows import GIVEN_UP, UNDECIDED
 from kafkalite.failures.session import Session
 from kafkalite.failures.times import Moment, milliseconds
 from kafkalite.failures.topics import ensure, publish, require_topics, size_max, topic_ids
-from kafkalite.failures.transaction_writer import SIZE_MAX, Ended, Move, Mover, WritingPort
+from kafkalite.failures.transaction_writer import SIZE_MAX, Ended, Move, Mover, WritingPort, refused
 from kafkalite.failures.workers import DividedWorkers, TaskWorkers, ThreadWorkers
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 
@@ -681,15 +681,21 @@ class Runner:
         self._mover.begin(Move(action, self._port.member(), sizes))
 
     def _ended(self, ended: Ended) -> TransactionEnded:
-        """Report a finished write to the session. With at-least-once moves, commit its offsets first."""
-        policy, action, failed = self.policy, ended.action, ended.failed
+        """Report a finished write to the session. With at-least-once moves, commit its offsets first.
+
+        If a record was too large, the limits of the topics are read again.
+        """
+        policy, action, failed = self.policy, ended.action, ended.error is not None
         if not failed and policy.moves != "exactly once":
             offsets = {key: offset for key, offset in action.offsets.items() if key not in self._gone}
             failed = bool(offsets) and not self._commit(offsets)
         for put in action.puts if self._on_moved is not None and not failed else ():
             if put.goal is not Goal.OUTPUT:
                 call_hook(self._on_moved, put.message, put.goal.value, put.topic)
-        return TransactionEnded(action.number, failed, ended.largest)
+        if ended.error is None or not ended.error.too_large:
+            return TransactionEnded(action.number, failed)
+        self._sizes.clear()
+        return TransactionEnded(action.number, failed, refused(ended, self._size_max))
 
     def _begin_commit(self, action: Commit) -> None:
         """Start a commit. Wait for its end if no later poll would report it."""

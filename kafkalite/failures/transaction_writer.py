@@ -18,12 +18,13 @@ import time
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kafkalite.failures.events import Goal, Message
-from kafkalite.failures.headers import rekeyed, rendered
+from kafkalite.failures.headers import RECORD_OVERHEAD, rekeyed, rendered
+from kafkalite.failures.headers import size_of as headers_size
 from kafkalite.failures.rows import encode_row
 from kafkalite.failures.topics import LEDGER_PARTITION
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from kafkalite.failures.events import Transact
     from kafkalite.failures.policy import Policy
@@ -38,12 +39,13 @@ logger = logging.getLogger(__name__)
 class TransactionFailed(Exception):
     """A transaction or a plain write failed, and may be repeated. No record of a failed transaction is visible.
 
-    `too_large` says that a record did not fit.
+    `too_large` says that a record did not fit into its topic. `topic` is that topic; "" if the client does not name it.
     """
 
-    def __init__(self, message: str, *, too_large: bool = False) -> None:
+    def __init__(self, message: str, *, too_large: bool = False, topic: str = "") -> None:
         super().__init__(message)
         self.too_large = too_large
+        self.topic = topic
 
 
 class Written(NamedTuple):
@@ -74,7 +76,7 @@ class WritingPort(Protocol):
 
 
 class Move(NamedTuple):
-    """A Transact with the group membership (Port.member) and the topics' size limits at its start."""
+    """A Transact with the group membership (Port.member) and the size limits of its letters' topics at its start."""
 
     action: Transact
     member: object
@@ -82,11 +84,11 @@ class Move(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A finished move, written or failed. If a record was too large, `largest` is the index of the largest record."""
+    """A finished move. `error` is set if it failed. If a record was too large, `sizes` are the Puts' maximum sizes."""
 
     action: Transact
-    failed: bool = False
-    largest: int | None = None
+    error: TransactionFailed | None = None
+    sizes: tuple[int, ...] = ()
 
 
 class Mover:
@@ -158,10 +160,7 @@ class Mover:
                         self._port.write(written)
         except TransactionFailed as error:
             logger.warning("group %s: the transaction that moves records failed: %s", policy.group, error)
-            largest = max(range(len(records)), key=lambda place: size_of(records[place].message), default=None)
-            if error.too_large and largest is None:
-                raise
-            return Ended(action, failed=True, largest=largest if error.too_large else None)
+            return Ended(action, error, tuple([size_of(one.message) for one in records]) if error.too_large else ())
         return Ended(action)
 
 
@@ -171,5 +170,27 @@ def ledger_message(key: str, value: bytes | None) -> Message:
 
 
 def size_of(message: Message) -> int:
-    """Return the size of key and value in bytes."""
-    return len(message.key or b"") + len(message.value or b"")
+    """Return an upper bound of a record's size in a batch of its own, in bytes."""
+    return len(message.key or b"") + len(message.value or b"") + headers_size(message.headers) + RECORD_OVERHEAD
+
+
+def refused(ended: Ended, limit_of: Callable[[str], int]) -> int:
+    """Return the index of the Put that was too large for its topic. Raises the move's error if that is unknown.
+
+    If the client does not name the topic, it is the Put that exceeds the limit of its topic most, or else one whose
+    limit is unknown: an output rather than a letter, which would lose its value. A letter that fits is never chosen.
+    """
+    assert ended.error is not None, "it failed"
+    puts, sizes = ended.action.puts, ended.sizes
+    if ended.error.topic:
+        places = [place for place, put in enumerate(puts) if put.topic == ended.error.topic]
+    else:
+        limits = {topic: limit_of(topic) for topic in dict.fromkeys(put.topic for put in puts)}
+        above = {place: sizes[place] - limits[put.topic] for place, put in enumerate(puts)}
+        if above and max(above.values()) > 0:
+            return max(above, key=above.__getitem__)
+        places = [place for place, put in enumerate(puts) if limits[put.topic] == SIZE_MAX]
+        places = [place for place in places if puts[place].goal is Goal.OUTPUT] or places
+    if not places:
+        raise ended.error
+    return max(places, key=sizes.__getitem__)

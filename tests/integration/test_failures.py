@@ -176,6 +176,31 @@ def test_a_member_ends_after_an_output_that_is_too_large(client: Client, broker:
     assert client.groups.committed(policy.group)[TopicPartition(topic, 0)].offset == 1
 
 
+def test_an_output_that_is_too_large_takes_nothing_from_larger_records_of_the_transaction(
+    client: Client, broker: Broker
+) -> None:
+    topic = f"orders-{time.time_ns():x}"
+    client.admin.create_topic(topic, 1)
+    client.admin.create_topic(f"wide-{topic}", 1)
+    client.admin.create_topic(f"small-{topic}", 1, configs={"max.message.bytes": "1000"})
+    client.produce(topic, 0, [b"v" * 5000, b"wide", b"small"])
+    policy = Policy(group=f"g-{topic}", topics=[topic], strategy=RetryTopics(["1 min"]))
+
+    def handle(record: Message, transaction: Transaction) -> None:
+        if record.offset == 0:
+            raise RuntimeError("no")
+        if record.offset == 1:
+            transaction.send(f"wide-{topic}", b"x" * 4000, partition=0)
+        else:
+            transaction.send(f"small-{topic}", b"x" * 2000, partition=0)
+
+    reason = run(policy, handle, broker.bootstrap_servers)
+    assert reason.startswith(f"the handler's output for {topic}-0-2 is too large for topic small-{topic};")
+    assert client.groups.committed(policy.group)[TopicPartition(topic, 0)].offset == 2
+    assert [record.value for record in records(client, policy.layout.retry(topic, 60_000))] == [b"v" * 5000]
+    assert [record.value for record in records(client, f"wide-{topic}")] == [b"x" * 4000]
+
+
 def test_two_groups_on_one_topic_see_nothing_of_each_others_retries(client: Client, broker: Broker) -> None:
     topic = numbered_topic(client, 30)
     seen: dict[str, Counter[int]] = {"a": Counter(), "b": Counter()}

@@ -159,7 +159,7 @@ class ColumnarPort:
             producer.flush()
         except (KafkaError, ClientError) as error:
             self._give_up()
-            raise TransactionFailed(str(error), too_large=is_too_large(error)) from error
+            raise failed(error) from error
         self._end(producer)
 
     def _end(self, producer: Producer) -> None:
@@ -170,7 +170,7 @@ class ColumnarPort:
                 producer.commit_transaction()
             except (TransactionAborted, DeliveryFailed) as error:
                 self._give_up()
-                raise TransactionFailed(str(error), too_large=is_too_large(error)) from error
+                raise failed(error) from error
             except ClientError as error:
                 if time.monotonic() > deadline:
                     raise
@@ -201,7 +201,7 @@ class ColumnarPort:
             if self._plain is not None:
                 self._plain.close()
                 self._plain = None
-            raise TransactionFailed(str(error), too_large=is_too_large(error)) from error
+            raise failed(error) from error
 
     def _send(self, producer: Producer, records: Sequence[Written]) -> None:
         by_place: dict[TopicPartition, list[Message]] = defaultdict(list)
@@ -231,16 +231,20 @@ class ColumnarPort:
             self._writing.close()
 
 
-def is_too_large(error: BaseException | None) -> bool:
-    """Return whether the error, or one of its causes, says that a record was too large."""
-    while error is not None:
-        if isinstance(error, KafkaError) and error.code in {
+def failed(error: BaseException) -> TransactionFailed:
+    """Return the exception for a failed write. If a record was too large, it names the topic."""
+    topic = ""
+    reason: BaseException | None = error
+    while reason is not None:
+        if isinstance(reason, DeliveryFailed) and reason.partition is not None:
+            topic = reason.partition.topic
+        if isinstance(reason, KafkaError) and reason.code in {
             ErrorCode.MESSAGE_TOO_LARGE,
             ErrorCode.RECORD_LIST_TOO_LARGE,
         }:
-            return True
-        error = error.__cause__
-    return False
+            return TransactionFailed(str(error), too_large=True, topic=topic)
+        reason = reason.__cause__
+    return TransactionFailed(str(error))
 
 
 def messages_of(chunk: Chunk) -> list[Message]:
