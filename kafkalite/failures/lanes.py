@@ -388,6 +388,8 @@ class PartitionLane:
         self.marked = False
         """Whether the ledger has a mark for one of its records."""
         self.batch = Batch()
+        self.given_back: dict[bytes, int] = {}
+        """By key, the offset of a letter whose outcome was discarded. Those of later letters are discarded too."""
         self.leaving = False
         self.closing = False
         self.paused = False
@@ -542,6 +544,10 @@ class PartitionLane:
     def noted_count(self) -> int:
         """The number of records that the ledger notes as in hand."""
         return sum(item.noted and item.state is not ItemState.DONE for item in self.batch.items)
+
+    def follows_given_back(self, item: Item) -> bool:
+        """Return whether the outcome of an earlier letter of the same key was discarded."""
+        return item.key is not None and item.offset > self.given_back.get(item.key, item.offset)
 
     def clear(self, item: Item) -> None:
         """Mark a record as cleared: it has an outcome, so it did not crash the process."""

@@ -38,7 +38,8 @@ class Flight(NamedTuple):
     """A transaction in progress: its number, the records that it writes, and the offsets that it commits.
 
     `lanes` are the lanes of these records. They are needed because a partition that is lost and assigned again
-    meanwhile has a new lane. `last` are the revoked partitions that are given up after this transaction.
+    meanwhile has a new lane. `last` are the revoked partitions that are given up after this transaction, unless
+    a record is too large.
     """
 
     number: int

@@ -49,7 +49,7 @@ class Outcomes:
         """Process the outcome of a record."""
         lane = self._lanes.get(event.partition)
         item = None if lane is None or lane.run != event.run else lane.by_offset.get(event.offset)
-        if lane is None or item is None or item.state is not ItemState.RUNNING:
+        if lane is None or item is None or item.state is not ItemState.RUNNING or lane.follows_given_back(item):
             return
         lane.careful = max(lane.careful - 1, 0)
         lane.clear(item)
@@ -64,6 +64,8 @@ class Outcomes:
         if lane is None or lane.run != event.run:
             return
         items = [lane.by_offset[offset] for offset in event.offsets]
+        if any(lane.follows_given_back(item) for item in items):
+            return
         for place, item in enumerate(items):
             lane.careful = max(lane.careful - 1, 0)
             lane.clear(item)

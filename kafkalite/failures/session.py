@@ -398,16 +398,30 @@ class Session:
                 for item in items:
                     if item.noted and item.is_staying:
                         lane.unnote(item)  # not written, so the record will not be handled here
-            if key in flight.last:
+            if key in flight.last and event.too_large is None:
                 self._drop([key])
         if self.is_closing:
             self._moves.hurry()
 
     @staticmethod
     def _give_back(flight: Flight, item: Item) -> None:
-        """Discard the outcome of a record, and of those handled in the same call. The next member handles them."""
+        """Discard the outcome of a record, and of those handled in the same call. The next member handles them.
+
+        With order by key, this includes the outcomes of later letters of their keys, which were handled after them or
+        are being handled.
+        """
         lane = next(flight.lanes[key] for key, items in flight.chosen.items() if item in items)
-        for one in [*item.bundle] or [item]:
+        found, waiting = set[Item](), [item]
+        while waiting:
+            one = waiting.pop()
+            if one not in found:
+                found.add(one)
+                waiting += one.bundle
+                if lane.is_retry and lane.chains is not None and one.key is not None:
+                    lane.given_back[one.key] = min(one.offset, lane.given_back.get(one.key, one.offset))
+                    later = [other for other in lane.moving.values() if other.offset > one.offset]
+                    waiting += [other for other in later if other.key == one.key]
+        for one in found:
             one.bundle = []
             if one.noted:
                 lane.unnote(one)

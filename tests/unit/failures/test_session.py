@@ -412,7 +412,9 @@ def test_what_does_not_fit_goes_with_less() -> None:
 
 
 class SendingDesk(Desk):
-    """A handler that sends a record for each. That of offset 1 is too large for its topic."""
+    """A handler that sends a record for each. That for `refused` is too large for its topic."""
+
+    refused = "done-1"
 
     def run(self, run: Run) -> list[Event]:
         outcomes = [Outcome(outputs=(Output(f"done-{one.offset}", 0, b"k", b"v"),)) for one in run.messages]
@@ -423,8 +425,8 @@ class SendingDesk(Desk):
     def carry_out(self, action: Action) -> list[Event]:
         if isinstance(action, Transact):
             topics = [put.topic for put in action.puts]
-            if "done-1" in topics:
-                return [TransactionEnded(action.number, too_large=topics.index("done-1"))]
+            if self.refused in topics:
+                return [TransactionEnded(action.number, too_large=topics.index(self.refused))]
         return super().carry_out(action)
 
 
@@ -441,6 +443,94 @@ def test_an_output_that_is_too_large_stops_the_member_which_writes_what_came_bef
     desk.tell(Revoked([ORDERS]))
     assert not desk.session.is_closing
     assert (desk.committed[ORDERS], [put.topic for put in desk.puts]) == (1, ["done-0"])
+
+
+RETRY_BY_KEY = TopicPartition("retry.billing.orders", 0)
+
+
+@dataclass
+class SlowDesk(SendingDesk):
+    """A desk whose transactions wait while `holds`."""
+
+    refused = "done-2"
+    holds: bool = False
+    held: list[Transact] = field(default_factory=list)
+
+    def carry_out(self, action: Action) -> list[Event]:
+        if isinstance(action, Transact) and self.holds:
+            self.held.append(action)
+            return []
+        return super().carry_out(action)
+
+
+def test_an_output_that_is_too_large_lets_the_last_transaction_of_a_partition_write_what_came_before() -> None:
+    desk = SlowDesk(policy(RetryHere(1)))
+    desk.assign()
+    desk.holds = True
+    desk.fetch([0])
+    desk.advance(100)
+    desk.fetch([1, 2, 3])
+    desk.tell(Revoking([ORDERS]))
+    desk.tell(Revoked([ORDERS]))
+    desk.holds = False
+    (transact,) = desk.held
+    for event in desk.carry_out(transact):
+        desk.tell(event)
+    assert not desk.session.is_closing
+    assert (desk.committed[ORDERS], [put.topic for put in desk.puts]) == (2, ["done-0", "done-1"])
+
+
+@dataclass
+class KeyedDesk(Desk):
+    """The output of each letter has the letter's offset. That of letter 0 is too large for its topic.
+
+    With `running`, the transaction ends while letter 1 is being handled.
+    """
+
+    running: bool = False
+    waiting: list[Event] = field(default_factory=list)
+
+    def run(self, run: Run) -> list[Event]:
+        self.handled += [one.offset for one in run.messages]
+        outcomes = [(one, Outcome(outputs=(Output(f"done-{one.offset}", 0, b"k", b"v"),))) for one in run.messages]
+        events = [Finished(run.partition, run.number, one.offset, outcome) for one, outcome in outcomes]
+        ended: list[Event] = [*events, RunEnded(run.partition, run.number)]
+        if self.running and run.messages[0].offset == 1:
+            self.waiting = ended
+            return []
+        return ended
+
+    def carry_out(self, action: Action) -> list[Event]:
+        if isinstance(action, Transact):
+            topics = [put.topic for put in action.puts]
+            if "done-0" in topics:
+                return [TransactionEnded(action.number, too_large=topics.index("done-0"))]
+        return super().carry_out(action)
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_no_letter_of_a_key_is_written_before_one_whose_output_was_too_large(running: bool) -> None:
+    desk = KeyedDesk(policy(RetryTopics(["1 s"]), order="key"), running=running)
+    rows = {
+        5: Row(State.RETRYING, "a", *RETRY_BY_KEY, attempt=1),
+        6: Row(State.PARKED, "b", *RETRY_BY_KEY),
+        7: Row(State.RETRYING, "c", *RETRY_BY_KEY, attempt=1),
+    }
+    desk.tell(Assigned({ORDERS: Start(8, 0, 8), RETRY_BY_KEY: Start(0, 3, 3)}, {ORDERS: rows}, {}))
+    letters = [(0, b"k", Letter("a", "billing", ORDERS, 5, 1)), (1, b"k", Letter("b", "billing", ORDERS, 6, 0))]
+    letters.append((2, b"other", Letter("c", "billing", ORDERS, 7, 1)))
+    came = [Arrival(Message(*RETRY_BY_KEY, offset, 0, key, b"v"), letter) for offset, key, letter in letters]
+    desk.tell(Fetched(RETRY_BY_KEY, came, 3))
+    desk.advance(5000)
+    assert sorted(desk.handled) == [0, 1, 2]
+    assert desk.stopped
+    for event in desk.waiting:
+        desk.tell(event)
+    desk.tell(Revoking([ORDERS, RETRY_BY_KEY]))
+    desk.tell(Revoked([ORDERS, RETRY_BY_KEY]))
+    assert [put.topic for put in desk.puts] == ["done-2"]
+    assert [name for name in desk.rows if name.startswith("orders-")] == ["orders-0-7"]
+    assert desk.committed[RETRY_BY_KEY] == 0
 
 
 def test_reading_stops_where_there_is_no_room_and_goes_on_later() -> None:
