@@ -237,7 +237,7 @@ class Policy(NamedArguments):
         """Whether a record may become a dead letter. With fatal exceptions, this is true for every strategy."""
         if self.fatal or self.on_damage == "skip":
             return True
-        for strategy in self.strategies:
+        for strategy in self.last_strategies:
             if isinstance(strategy, Ignore):
                 if strategy.alarm is not None and strategy.alarm.then == "dead letter":
                     return True
@@ -248,7 +248,7 @@ class Policy(NamedArguments):
     @property
     def keeps_ledger(self) -> bool:
         """Whether the group ever writes to its ledger."""
-        recorded = any(isinstance(strategy, Ignore) and strategy.record for strategy in self.strategies)
+        recorded = any(isinstance(strategy, Ignore) and strategy.record for strategy in self.last_strategies)
         return recorded or self.uses_topics or self.writes_letters
 
     @cached_property

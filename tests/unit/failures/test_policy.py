@@ -214,3 +214,22 @@ def test_a_file_that_is_no_policy_is_refused_by_the_name_of_the_key(more: dict[s
     with pytest.raises((ValueError, TypeError)) as caught:
         policy_of({**document, **more})
     assert error in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("then", "writes_letters", "keeps_ledger"),
+    [
+        ("dead letter", True, True),
+        (RetryForever(), False, False),
+        (RetryHere(2, then=Ignore()), False, False),
+        (Ignore(record=True), False, True),
+        (Ignore(alarm=Loss(0.1, then="dead letter")), True, True),
+        (RetryTopics(["1 s"]), True, True),
+    ],
+)
+def test_what_follows_retries_in_place_decides_whether_there_are_dead_letters(
+    then: Any, writes_letters: bool, keeps_ledger: bool
+) -> None:
+    made = policy(RetryHere(2, then=then))
+    assert (made.writes_letters, made.keeps_ledger) == (writes_letters, keeps_ledger)
+    assert policy(RetryHere(2, then=then), fatal=[ValueError]).writes_letters
