@@ -31,6 +31,7 @@ if there was one. By default, one transaction commits a dead letter, its ledger 
     session.py                decides what happens to each record; no I/O, no clock, no threads
     arrivals.py, commits.py, lanes.py, losses.py, moves.py, outcomes.py, runs.py, state.py     parts of the session
     breaker.py, windows.py    the session's circuit breaker
+    topic_ids.py              tells letters of a deleted topic from those of a new one
     headers.py                headers of a letter
     events.py                 events and actions of the session
     dead_topics.py            finds dead-letter topics that policies choose by exception class

@@ -37,6 +37,7 @@ class Arrivals:
         self._nonce = state.nonce
         self._holds = state.holds
         self._lanes = state.lanes
+        self._topic_ids = state.topic_ids
         self._finished_ids = state.finished_ids
         self._actions = state.actions
         self._counts = state.counts
@@ -132,7 +133,7 @@ class Arrivals:
             lane.move(item, Verdict(row=self._last_row(letter.id)))  # the member that sent it twice wrote its row twice
             return None
         item.id = item.came_as = letter.id
-        item.topic_id = "" if row is None else row.topic_id
+        item.topic_id = self._topic_ids.of_letter(letter.id)
         item.first, item.rounds = letter.first, letter.rounds
         item.attempt, due = letter.attempt, letter.due
         if known and row is not None:
@@ -168,6 +169,7 @@ class Arrivals:
                     NO_MESSAGE._replace(topic=lane.origin.topic, partition=lane.origin.partition), lane.origin, offset
                 )
                 item.held = row.held if self._holds else ""
+                item.topic_id = self._topic_ids.of_letter(row.id)
                 item.offset = -1 - offset  # not an offset of this partition, so no commit depends on it
                 lane.move(item, Verdict(row=row._replace(state=State.LOST, last=self._state.now.wall_ms)))
         lane.rows.clear()

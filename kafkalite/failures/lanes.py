@@ -125,7 +125,7 @@ class Item:
         """Whether the next record of its key no longer waits for it."""
         self.row: Row | None = None
         self.topic_id = ""
-        """The id of its source topic, if it is a letter whose row has one."""
+        """The id of its source topic, if it is a letter of a topic that was deleted and created again."""
         self.doubted = False
         """Whether it may have ended the previous member, and has had no outcome since."""
         self.noted = False

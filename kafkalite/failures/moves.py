@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kafkalite.failures.events import Output, TransactionEnded
     from kafkalite.failures.lanes import Item, PartitionLane
     from kafkalite.failures.times import Moment
+    from kafkalite.failures.topic_ids import TopicIds
     from kafkalite.model import TopicPartition
 
 MOVES_MAX: Final = 500
@@ -67,7 +68,7 @@ class Moves:
     With `by_partition`, each transaction covers one source partition. `topic_ids` are written into the rows.
     """
 
-    def __init__(self, member: str, *, keeps_ledger: bool, by_partition: bool, topic_ids: Mapping[str, str]) -> None:
+    def __init__(self, member: str, *, keeps_ledger: bool, by_partition: bool, topic_ids: TopicIds) -> None:
         self._member = member
         self._keeps_ledger = keeps_ledger
         self._by_partition = by_partition
@@ -206,7 +207,7 @@ def write_down(
     wall_ms: int,
     puts: list[Put],
     rows: list[tuple[str, Row | None]],
-    topic_ids: Mapping[str, str],
+    topic_ids: TopicIds,
 ) -> None:
     """Add the records and the ledger row of a record's verdict to a transaction."""
     verdict = item.verdict
@@ -216,10 +217,10 @@ def write_down(
     for output in verdict.outputs:
         message = Message(output.topic, -1, -1, wall_ms, output.key, output.value, output.headers)
         puts.append(Put(Goal.OUTPUT, output.topic, output.partition, message))
-    if verdict.writes_row:
+    if topic_ids.writes_row(item, verdict):
         row = verdict.row
         if row is not None and not row.topic_id:
-            row = row._replace(topic_id=item.topic_id or topic_ids.get(item.origin.topic, ""))
+            row = row._replace(topic_id=topic_ids.of(item))
         rows.append((origin_text(item.origin, item.origin_offset), row))
 
 

@@ -252,13 +252,15 @@ class Session:
 
     def _assigned(self, event: Assigned) -> None:
         layout = self._policy.layout
-        self._state.topic_ids.update(event.topic_ids)
+        self._state.topic_ids.assigned(event.topic_ids)
         keyed = {key for key in event.starts if layout.by_key and layout.lane(key.topic).is_retry}
         chains = {key: KeyChains() for key in keyed}
         for key, start in sorted(event.starts.items()):
             main, is_retry, is_dead = layout.lane(key.topic)
             rows = event.rows.get(TopicPartition(main, key.partition), {})
-            if not is_retry:  # letters of a topic that was deleted are still retried
+            if is_retry:  # letters of a topic that was deleted are still retried
+                self._state.topic_ids.found(TopicPartition(main, key.partition), rows)
+            else:
                 topic_id = event.topic_ids.get(main, "")
                 rows = {offset: row for offset, row in rows.items() if row.concerns(topic_id)}
             lane = PartitionLane(

@@ -17,6 +17,7 @@ from kafkalite.failures.moves import Moves
 from kafkalite.failures.names import origin_text
 from kafkalite.failures.retry_strategies import Ignore, RetryTopics
 from kafkalite.failures.times import Moment
+from kafkalite.failures.topic_ids import TopicIds
 from kafkalite.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -51,8 +52,7 @@ class SessionState:
         self.rotates = policy.order == "none" and isinstance(policy.strategy, (RetryTopics, Ignore))
         self.losses = Losses(policy.last_strategies)
         self.number = 0
-        self.topic_ids: dict[str, str] = {}
-        """Ids of source and dead-letter topics by name, as of the last assignment."""
+        self.topic_ids = TopicIds()
         self.moves = Moves(
             member, keeps_ledger=policy.keeps_ledger, by_partition=by_partition, topic_ids=self.topic_ids
         )

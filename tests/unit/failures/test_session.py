@@ -403,6 +403,39 @@ def test_nothing_is_begun_before_it_is_written_what_became_of_a_suspect() -> Non
     assert [name for name, doubted in desk.begun if doubted] == ["orders-0-0"]
 
 
+@pytest.mark.parametrize("old_fails", [False, True])
+def test_a_letter_of_a_deleted_topic_leaves_the_row_of_the_new_record_at_its_offset(old_fails: bool) -> None:
+    retry = TopicPartition("retry.billing.orders.1s", 0)
+    made = policy(RetryTopics(["1 s"]))
+    old = Row(State.RETRYING, "old", *retry, attempt=1, topic_id="A")
+    new_fails = True
+    desk = Desk(made, lambda offset: BAD if (new_fails and offset == 0) or (old_fails and offset == 7) else None)
+    starts = {ORDERS: Start(0, 0, 0), retry: Start(7, 8, 8)}
+    desk.tell(Assigned(starts, {ORDERS: {0: old}}, {}, topic_ids={"orders": "B"}))
+    desk.fetch([0])
+    row = desk.rows["orders-0-0"]
+    assert row is not None
+    assert (row.state, row.topic_id, row.id != "old") == (State.RETRYING, "B", True)
+
+    new_fails = False
+    desk.tell(Fetched(retry, [Arrival(Message(*retry, 7, 0, b"k", b"v"), Letter("old", "billing", ORDERS, 0, 1))], 8))
+    desk.advance(5000)
+    assert desk.handled == [0, 7]
+    assert desk.rows["orders-0-0"] == row
+    assert [put.goal for put in desk.puts] == ([Goal.RETRY, Goal.DEAD] if old_fails else [Goal.RETRY])
+
+    letter = Arrival(Message(*retry, 8, 0, b"k", b"v"), Letter(row.id, "billing", ORDERS, 0, 1))
+    if not old_fails:  # also after the next assignment, the new letter is handled, and its row is deleted
+        again = Desk(made)
+        again.tell(Assigned({retry: Start(8, 9, 9)}, {ORDERS: {0: row}}, {}, topic_ids={"orders": "B"}))
+        again.tell(Fetched(retry, [letter], 9))
+        again.advance(5000)
+        assert (again.handled, again.rows["orders-0-0"]) == ([8], None)
+    desk.tell(Fetched(retry, [letter], 9))
+    desk.advance(5000)
+    assert (desk.handled, desk.rows["orders-0-0"]) == ([0, 7, 8], None)
+
+
 def test_what_does_not_fit_goes_with_less() -> None:
     desk = Desk(policy(RetryHere(1)), lambda offset: BAD, too_large=3)
     desk.assign()
