@@ -40,7 +40,7 @@ COMMAND: Final = """#!/bin/sh
 PYTHONPATH=/opt/kafkalite/lib exec /usr/bin/python{python} -P -m kafkalite "$@"
 """
 MAINTAINER: Final = "kafkalite releases <releases@kafkalite.invalid>"
-"""The package's contact. No mail reaches this reserved domain (RFC 2606); docs/releasing.md says who replaces it."""
+"""The package's contact, in a domain without mail (RFC 2606); docs/releasing.md tells the owner to replace it."""
 CONTROL: Final = """Package: kafkalite
 Version: {version}
 Architecture: {arch}

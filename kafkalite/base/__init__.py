@@ -4,6 +4,7 @@
     executors         threads that a test can replace
     randomness        random numbers that a test can replace
     times             parses times on the command line and in the console
+    numbers           parses whole numbers
     pool              runs jobs that wait for a disk (the I/O pool)
     deferred          a response that is completed later
     wakeup            wakes a thread that waits in a selector

@@ -24,6 +24,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from kafkalite.base.numbers import whole_number
 from kafkalite.cli import EXIT_INTERRUPTED, Parser, UsageError
 from kafkalite.cli.common import (
     INT32_MAX,
@@ -34,7 +35,6 @@ from kafkalite.cli.common import (
     natural,
     open_client,
     quantity,
-    whole_number,
 )
 from kafkalite.cli.output import note, overwrite, print_json, print_table, say
 from kafkalite.errors import ErrorCode, error_for

@@ -8,6 +8,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from kafkalite.base.numbers import whole_number
 from kafkalite.cli import UsageError
 from kafkalite.cli.output import note, overwrite
 
@@ -139,14 +140,6 @@ def natural(text: str) -> int:
     if found is None:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number from 0 to {INT64_MAX}")
     return found
-
-
-def whole_number(text: str, low: int, high: int) -> int | None:
-    """Parse an integer of ASCII digits. Return None unless it is from `low` to `high`, which is at most INT64_MAX."""
-    if not text.isascii() or not text.isdigit():
-        return None
-    number = int(text.lstrip("0")[:20] or "0")  # int() refuses thousands of digits, and 20 are above INT64_MAX
-    return number if low <= number <= high else None
 
 
 def assignments(flag: str, texts: Iterable[str]) -> dict[str, str]:

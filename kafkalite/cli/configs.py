@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kafkalite.base.numbers import whole_number
 from kafkalite.cli import Parser, UsageError
-from kafkalite.cli.common import INT32_MAX, add_client_arguments, assignments, open_client, whole_number
+from kafkalite.cli.common import INT32_MAX, add_client_arguments, assignments, open_client
 from kafkalite.cli.output import note, print_json, print_table, say
 from kafkalite.errors import KafkaError
 

@@ -20,8 +20,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from kafkalite.base.numbers import whole_number
 from kafkalite.cli import CommandError, Parser, UsageError, sentence
-from kafkalite.cli.common import INT32_MAX, add_client_arguments, natural, open_client, whole_number
+from kafkalite.cli.common import INT32_MAX, add_client_arguments, natural, open_client
 from kafkalite.cli.output import print_json, print_table, say
 from kafkalite.cli.times import moment
 from kafkalite.client.admin.resets import (

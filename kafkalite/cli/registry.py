@@ -19,8 +19,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kafkalite.base.numbers import whole_number
 from kafkalite.cli import UsageError
-from kafkalite.cli.common import add_client_arguments, count, security_from, whole_number
+from kafkalite.cli.common import add_client_arguments, count, security_from
 from kafkalite.cli.metrics_page import add_metrics_arguments, metrics_page
 from kafkalite.cli.serving import Ready, add_serving_arguments, serve
 from kafkalite.web.server import Address, parse_address

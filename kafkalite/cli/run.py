@@ -21,8 +21,9 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Final
 
+from kafkalite.base.numbers import whole_number
 from kafkalite.cli import EXIT_FAILURE, UsageError, fail
-from kafkalite.cli.common import INT32_MAX, SET_HELP, whole_number
+from kafkalite.cli.common import INT32_MAX, SET_HELP
 from kafkalite.cli.serving import LEVELS, beginning
 from kafkalite.cli.start import directory, overrides_from
 

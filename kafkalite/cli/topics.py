@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kafkalite.base.numbers import whole_number
 from kafkalite.cli import Parser, UsageError
-from kafkalite.cli.common import INT64_MAX, add_client_arguments, assignments, count, natural, open_client, whole_number
+from kafkalite.cli.common import INT64_MAX, add_client_arguments, assignments, count, natural, open_client
 from kafkalite.cli.output import print_json, print_table, say
 from kafkalite.errors import ErrorCode, KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition, uuid_text

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kafkalite.base.numbers import whole_number
 from kafkalite.cli import Parser, UsageError
-from kafkalite.cli.common import INT32_MAX, add_client_arguments, natural, open_client, whole_number
+from kafkalite.cli.common import INT32_MAX, add_client_arguments, natural, open_client
 from kafkalite.cli.output import print_json, print_table, say
 from kafkalite.model import TopicPartition
 

@@ -18,6 +18,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 from kafkalite.base import forks
+from kafkalite.base.numbers import whole_number
 from kafkalite.client.connection import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, Connection
 from kafkalite.client.errors import UNREACHED, BrokerGone, BrokerUnreachable, ForeignProcess, ProtocolError
 from kafkalite.errors import ErrorCode, KafkaError, error_for
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from kafkalite.client.security import Security
 
 DEFAULT_PORT: Final = 9092
-PORT_DIGITS_MAX: Final = 5
+PORT_MAX: Final = 65_535
 RETRY_TIMEOUT_S: Final = 30.0
 RETRY_BACKOFF_S: Final = 0.05
 RETRY_BACKOFF_S_MAX: Final = 1.0
@@ -94,9 +95,8 @@ def parse_bootstrap(servers: str | Iterable[str]) -> list[tuple[str, int]]:
         host, separator, port = item.rpartition(":")
         if not separator or port.endswith("]") or (":" in host and not host.startswith("[")):
             host, port = item, str(DEFAULT_PORT)
-        digits = port.lstrip("0")
-        number = int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= PORT_DIGITS_MAX else 0
-        if not 0 < number < 65536 or not host.strip("[]"):
+        number = whole_number(port, 1, PORT_MAX)
+        if number is None or not host.strip("[]"):
             raise ValueError(f"{item!r} is not host:port")
         found.append((host.strip("[]"), number))
     if not found:

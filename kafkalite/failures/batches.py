@@ -108,7 +108,7 @@ class BatchLetters:
                 source.partition,
                 1,
                 exception=self._exception,
-                reason=self.policy.scrubbed(reason)[:200],
+                reason=self.policy.reason(reason),
                 first=now_ms,
                 last=now_ms,
             )

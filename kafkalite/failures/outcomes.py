@@ -9,7 +9,7 @@ Thread rule: one thread at a time, that of the session.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from kafkalite.failures.events import Alarm, FailureKind, Goal, Letter, Outcome, Put, Withdraw
 from kafkalite.failures.lanes import ItemState, Verdict, key_digest
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from kafkalite.failures.lanes import Item, PartitionLane
     from kafkalite.failures.retry_strategies import Step
     from kafkalite.failures.state import SessionState
-
-REASON_MAX: Final = 200
-"""Characters of an error text in a ledger row."""
 
 
 class Outcomes:
@@ -170,7 +167,7 @@ class Outcomes:
             State.SKIPPED,
             attempt=item.attempt,
             exception=failure.name,
-            reason=self._reason(failure),
+            reason=self._policy.reason(failure.text),
             last=self._state.now.wall_ms,
             member=self._member,
         )
@@ -196,10 +193,6 @@ class Outcomes:
     def _described(self, failure: Failure) -> str:
         """Return the failure's class and text, for alarms and the reason of a stop."""
         return f"{failure.name}: {self._policy.scrubbed(failure.text)}"
-
-    def _reason(self, failure: Failure) -> str:
-        """Return the failure's text for a ledger row, cut only after `scrub`, which may not recognize half a secret."""
-        return self._policy.scrubbed(failure.text)[:REASON_MAX]
 
     def _take_step(self, lane: PartitionLane, item: Item, failure: Failure, step: Step) -> None:
         delay_ms = step.delay_ms * (1.0 + step.jitter * self._draw()) if step.delay_ms else 0.0
@@ -286,7 +279,7 @@ class Outcomes:
             lane.origin.partition,
             item.attempt,
             exception=item.failure.name,
-            reason=self._reason(item.failure),
+            reason=self._policy.reason(item.failure.text),
             first=item.first,
             last=now,
             member=self._member,

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from kafkalite.failures.retry_strategies import Step, Strategy
     from kafkalite.failures.times import Duration
 
+REASON_MAX: Final = 200
+"""Characters of an error text in a ledger row."""
 ORDERS: Final = ("none", "key")
 REPROCESS: Final = ("skip", "retry", "letters")
 ON_DEAD: Final = ("skip", "process", "wait")
@@ -267,6 +269,10 @@ class Policy(NamedArguments):
     def scrubbed(self, text: str) -> str:
         """Return an error text after `scrub`."""
         return self.scrub(text) if self.scrub else text
+
+    def reason(self, text: str) -> str:
+        """Return an error text for a ledger row, cut only after `scrub`, which may not recognize half a secret."""
+        return self.scrubbed(text)[:REASON_MAX]
 
     def step(self, rule: int, number: int) -> Step:
         """Return the step after failure `number` (from 1) by the rule at index `rule`, or by the strategy (-1)."""

@@ -64,6 +64,13 @@ def audit(live: Broker, capsys: pytest.CaptureFixture[str], *options: str) -> tu
     return status, json.loads(capsys.readouterr().out)
 
 
+def report(client: Client, topic: str, count: int) -> None:
+    """Create a topic, write records to it and report them."""
+    client.admin.create_topic(topic, 1)
+    with AuditedProducer(client, server="web1") as producer:
+        producer.send(topic, 0, records(count))
+
+
 def read_increments(client: Client, topic: str) -> Reported:
     reported = Reported()
     read_reports(client, topic, reported)
@@ -251,9 +258,7 @@ def test_a_full_queue_takes_no_number_and_counts_wait(live: Broker, client: Clie
 def test_loaded_files_are_stages_too(
     live: Broker, client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    client.admin.create_topic("loaded", 1)
-    with AuditedProducer(client, server="web1") as producer:
-        producer.send("loaded", 0, records(1500))
+    report(client, "loaded", 1500)
     places = ["topic", "partition", "offset", "timestamp"]
     load_into(tmp_path / "all", client, "loaded", list(range(1500)), [*places, "value", "headers"])
     options = ["--topics", "loaded", "--loaded", str(tmp_path / "all")]
@@ -284,9 +289,7 @@ def test_loaded_files_are_stages_too(
 def test_what_cannot_begin_says_so(
     live: Broker, offline: Broker, client: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    client.admin.create_topic("reported", 1)
-    with AuditedProducer(client, server="web1") as producer:
-        producer.send("reported", 0, records(1))
+    report(client, "reported", 1)
     address = ["audit", "--live", live.bootstrap_servers]
     for options, sentence in [
         (["--counts", "nobody"], "topic nobody, which should hold the producers' counts, does not exist"),
@@ -311,9 +314,7 @@ def test_what_cannot_begin_says_so(
 def test_an_audit_that_judged_nothing_is_not_complete(
     live: Broker, client: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    client.admin.create_topic("unjudged", 1)
-    with AuditedProducer(client, server="web1") as producer:
-        producer.send("unjudged", 0, records(600))
+    report(client, "unjudged", 600)
     address = ["audit", "--live", live.bootstrap_servers, "-q", "--topics"]
 
     def told(*options: str) -> str:
@@ -360,9 +361,7 @@ def test_examples_of_the_documentation_run(live: Broker, capsys: pytest.CaptureF
 def test_files_that_compaction_replaces_while_they_are_read_are_looked_up_again(
     live: Broker, client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client.admin.create_topic("compacted-files", 1)
-    with AuditedProducer(client, server="web1") as producer:
-        producer.send("compacted-files", 0, records(100))
+    report(client, "compacted-files", 100)
     for first in (0, 50):
         rows = list(range(first, first + 50))
         load_into(tmp_path, client, "compacted-files", rows, ["topic", "partition", "offset", "timestamp", "headers"])

@@ -490,20 +490,20 @@ def test_letters_are_patched_on_their_way_back(
     assert records(client, "retry.billing.orders.0s") == []
     (place / "patch.json").write_text('[{"op": "replace", "path": "", "value": {"mended": true}}]')
     assert said(capsys, *words, "--first", "1") == [{"sent": 1, "too_often": 0}]
-    (place / "mend.py").write_text(
-        "def mend(record):\n    return record.value + b'!'\n"
+    (place / "edits_here.py").write_text(
+        "def louder(record):\n    return record.value + b'!'\n"
         "def rekey(record):\n    return record._replace(key=b'other')\n"
         "def label(record):\n    return record._replace(headers=[*record.headers, ('by', b'me')])\n"
         "def same(record):\n    return record._replace(headers=list(record.headers))\n"
     )
     monkeypatch.chdir(place)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    words = ("letters", "redrive", "billing", "--yes", *at, "--edit-with", "mend:mend")
+    words = ("letters", "redrive", "billing", "--yes", *at, "--edit-with", "edits_here:louder")
     assert said(capsys, *words, "--first", "1") == [{"sent": 1, "too_often": 0}]
     found = [record.value for record in records(client, "retry.billing.orders.0s")]
     assert found == [b'{"mended":true}', b"1!"]
     for edit in ("rekey", "label", "same"):
-        assert said(capsys, *words[:-1], f"mend:{edit}", "--first", "1") == [{"sent": 1, "too_often": 0}]
+        assert said(capsys, *words[:-1], f"edits_here:{edit}", "--first", "1") == [{"sent": 1, "too_often": 0}]
     rekeyed, labelled, same = records(client, "retry.billing.orders.0s")[2:]
     assert [(record.key, record.value) for record in (rekeyed, labelled, same)] == [
         (b"other", b"2"),

@@ -232,16 +232,19 @@ def test_a_group_that_reached_the_same_position_itself_is_not_moved_back(
         client.admin.create_topic(topic, 2)
     fill(one, topic, count=3)
     key, group, other = TopicPartition(topic, 0), f"g-{topic}", f"h-{topic}"
+
+    def move_and_await(position: int) -> None:
+        one.groups.commit(other, {key: position})
+        wait_for(lambda: positions(two, other) == {0: position}, "the other group's position")
+
     for client in clients:
         client.groups.commit(group, {key: 6})
     with following(sides, topic, f"[gh]-{topic}"):
         for position in (1, 2):  # the second one is copied by a later round than the first
-            one.groups.commit(other, {key: position})
-            wait_for(lambda: positions(two, other) == {0: position}, "the other group's position")  # noqa: B023
+            move_and_await(position)
         for position in (3, 4):
             one.groups.commit(group, {key: position - 1})
-            one.groups.commit(other, {key: position})
-            wait_for(lambda: positions(two, other) == {0: position}, "the other group's position")  # noqa: B023
+            move_and_await(position)
         assert positions(two, group) == {0: 6}
 
 

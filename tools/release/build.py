@@ -307,7 +307,7 @@ def write_packages(release: Release) -> None:
 
 
 def write_readme(release: Release) -> None:
-    """Write the page that lists all files and says how to verify and install them."""
+    """Write the release's README: a table of its files, and the commands to verify and install them."""
     page = readme.readme(release.version, [path.name for path in release.out.iterdir()])
     (release.out / readme.README).write_text(page, encoding="utf-8")
     if dead := pages.dead_links(release.out):

@@ -444,8 +444,8 @@ class Reader:
             self._fail(present, error)
             return
         except ProtocolError as error:
-            for first in present[:1]:
-                first.error = error
+            if present:
+                present[0].error = error
             return
         if answer.error_code:
             self._fail(present, error_for(answer.error_code))

@@ -52,7 +52,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
         return None
     from xdist.scheduler import LoadFileScheduling
 
-    class FileScheduling(LoadFileScheduling):  # type: ignore[misc]
+    class FileScheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
         def _split_scope(self, nodeid: str) -> str:
             path = PurePosixPath(nodeid.partition("::")[0])
             return "repository" if path.parent.name == "tests" else str(path)

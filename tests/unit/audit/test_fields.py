@@ -122,7 +122,7 @@ def test_values_whose_schema_is_not_avro_have_no_mark() -> None:
         def schema(self, schema_id: int) -> Schema:
             raise SchemaError(f"the schema has type JSON; expected AVRO: {schema_id}")
 
-    fields = MarkFields({None: "audit"}, registry=OtherTypes())  # type: ignore[arg-type]
+    fields = MarkFields({None: "audit"}, registry=OtherTypes())  # type: ignore[arg-type]  # all of a registry that it uses
     document = json.dumps({"audit": TEXT}).encode()
     assert [row[0] for row in found(fields, [b"\x00\x00\x00\x00\x07" + document, document])] == [1]
 

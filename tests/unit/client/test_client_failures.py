@@ -764,7 +764,7 @@ class ExpiredSession:
         self.connection = connection
         self.count = 0
         self.count_max = count_max
-        connection._sasl, connection._session_ends = self, 0.0  # type: ignore[assignment]
+        connection._sasl, connection._session_ends = self, 0.0  # type: ignore[assignment]  # all of a login that it uses
 
     def sign_in(self, ask: Callable[[int, int, object], object]) -> int:
         if self.count >= self.count_max:
